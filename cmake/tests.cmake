@@ -1,0 +1,27 @@
+# One GoogleTest binary from tests/cpp, and each example as a test of its own.
+if(CMAKE_CROSSCOMPILING)
+  # Distributions ship GoogleTest built for the host only, but with its sources.
+  set(TESSERA_GTEST_SOURCE /usr/src/googletest CACHE PATH "Sources of GoogleTest, for cross builds")
+  set(INSTALL_GTEST OFF CACHE INTERNAL "")
+  add_subdirectory(${TESSERA_GTEST_SOURCE} ${PROJECT_BINARY_DIR}/googletest EXCLUDE_FROM_ALL)
+  add_library(GTest::gtest_main ALIAS gtest_main)
+else()
+  find_package(GTest REQUIRED)
+endif()
+
+file(GLOB test_sources CONFIGURE_DEPENDS tests/cpp/*_test.cc)
+if(test_sources)
+  add_executable(tessera_tests ${test_sources})
+  target_include_directories(tessera_tests PRIVATE tests/cpp)
+  target_link_libraries(tessera_tests PRIVATE tessera_options ${object_libraries} GTest::gtest_main)
+  add_test(NAME tessera_tests COMMAND tessera_tests --gtest_brief=1)
+endif()
+
+file(GLOB example_sources CONFIGURE_DEPENDS examples/*.c examples/*.cc)
+foreach(source ${example_sources})
+  cmake_path(GET source FILENAME name)
+  string(REPLACE "." "_" name example_${name})
+  add_executable(${name} ${source})
+  target_link_libraries(${name} PRIVATE tessera_options tessera::tessera)
+  add_test(NAME ${name} COMMAND ${name})
+endforeach()
