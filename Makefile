@@ -1,0 +1,73 @@
+# The front door. Every target first prepares what it needs (scripts/setup, once) and builds what has changed.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+export PATH := $(CURDIR)/.venv/bin:$(PATH)
+export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell nproc)
+
+test_presets := dev $(if $(filter x86_64,$(shell uname -m)),emulated)
+
+.PHONY: help build demo test test-cpp test-python bench lint clean
+help: ## Lists the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+# ---- Build -------------------------------------------------------------------------------------------------------------
+# What is said on the way goes to standard error: the standard output of `make -s demo JSON=1` is JSON alone.
+
+.PHONY: setup-build setup-demo setup-dev
+setup-build setup-demo setup-dev: setup-%:
+	@scripts/setup $*
+
+build: setup-build ## Builds the Python package into .venv
+	@$(MAKE) --no-print-directory build/python/installed >&2
+	@cmake --build build/python >&2
+
+# Installs the package as editable, with its commands; from then on `cmake --build` renews the compiled module in place.
+build/python/installed: pyproject.toml .venv/ready-build
+	rm -rf build/python
+	pip install --quiet --no-deps --no-build-isolation --editable .
+	touch $@
+
+build/%/build.ninja: CMakePresets.json .venv/ready-build
+	@cmake --preset $* --log-level=WARNING
+
+# ---- Run ---------------------------------------------------------------------------------------------------------------
+# make demo SEQ=4096 TEXT=book.txt MODEL=dir JSON=1
+
+demo_options := $(if $(SEQ),--seq $(SEQ)) $(if $(TEXT),--text "$(TEXT)") $(if $(MODEL),--model "$(MODEL)") \
+                $(if $(JSON),--json)
+
+demo: build setup-demo ## Reads a long text with a real language model; SEQ=tokens TEXT=file MODEL=directory JSON=1
+	@tessera demo $(demo_options)
+
+CASE ?= msa-prefill
+bench: build setup-demo ## Times a case against its ceiling and its peers; CASE=name, ARGS="--seq 16384 --json"
+	@tessera bench $(CASE) $(ARGS)
+
+# ---- Check -------------------------------------------------------------------------------------------------------------
+
+test: test-cpp test-python ## Runs the C++ and the Python tests
+
+test-cpp: setup-dev $(test_presets:%=test-%) ## Runs the C++ tests
+
+test-%: setup-build setup-dev
+	@$(MAKE) --no-print-directory build/$*/build.ninja
+	@cmake --build --preset $*
+	@ctest --preset $*
+
+test-python: build setup-demo setup-dev ## Runs the Python tests
+	@python -m pytest
+
+cpp_files = $(shell find src include tests bench examples -name '*.h' -o -name '*.hpp' -o -name '*.cc' -o -name '*.c')
+python_files := python tests/python scripts
+
+lint: setup-build setup-dev ## Checks the format, the usual mistakes and the objects built with ISA flags
+	@$(MAKE) --no-print-directory build/gate/build.ninja
+	clang-format --dry-run -Werror $(cpp_files)
+	ruff check --quiet
+	ruff format --check --quiet
+	cmake --build --preset gate
+	scripts/check_isa_objects build/gate
+	scripts/tidy build/gate
+
+clean: ## Removes all that was built, not .venv
+	rm -rf build python/tessera/_core*.so
