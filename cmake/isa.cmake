@@ -17,20 +17,20 @@ else()
   set(tessera_isas scalar)
 endif()
 
-# Moves the kernel files out of the list `sources` into the list `kernels`, drops those of other architectures, and sets
-# their flags.
-function(tessera_split_isa_sources sources kernels)
-  set(kept ${${sources}})
+# Moves the kernel files out of the list named `all` into the list named `kernels`, drops those of other architectures, and
+# sets their flags.
+function(tessera_split_isa_sources all kernels)
+  set(rest ${${all}})
   set(moved)
   foreach(isa ${tessera_all_isas})
-    set(files ${${sources}})
+    set(files ${rest})
     list(FILTER files INCLUDE REGEX "/${isa}\\.cc$")
-    list(FILTER kept EXCLUDE REGEX "/${isa}\\.cc$")
-    if(isa IN_LIST tessera_isas)
+    list(FILTER rest EXCLUDE REGEX "/${isa}\\.cc$")
+    if(files AND isa IN_LIST tessera_isas)
       set_source_files_properties(${files} PROPERTIES COMPILE_OPTIONS "${${isa}_flags}")
       list(APPEND moved ${files})
     endif()
   endforeach()
-  set(${sources} ${kept} PARENT_SCOPE)
+  set(${all} ${rest} PARENT_SCOPE)
   set(${kernels} ${moved} PARENT_SCOPE)
 endfunction()
