@@ -1,0 +1,66 @@
+// The oracle: every operator as its definition, in double precision, one row after the other. It is the backend
+// "reference" and what the tests compare the kernels with, so it shares no code with them and is written to be read,
+// not to be fast. Arguments have passed the operator's check.
+#ifndef TESSERA_REFERENCE_REFERENCE_H_
+#define TESSERA_REFERENCE_REFERENCE_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "core/status.h"
+#include "tessera/tessera.h"
+
+namespace tessera {
+
+// Fills out and, if given, lse.
+Status reference_block_sparse_gqa_prefill(const tessera_block_sparse_gqa_prefill_args& args);
+// Fills state_o, state_l and state_m.
+Status reference_block_sparse_gqa_prefill_state(const tessera_block_sparse_gqa_prefill_args& args);
+Status reference_cp_merge(const tessera_cp_merge_args& args);
+Status reference_merge_states(const tessera_merge_states_args& args);
+Status reference_moba_select(const tessera_moba_select_args& args);
+Status reference_mass_select(const tessera_mass_select_args& args);
+
+// The same results before they are rounded, with the quantities that an error bound is made of. All arrays are dense
+// and row-major.
+namespace reference {
+
+struct Attention {
+  std::vector<double> out;     // [B, Sq, Hq, Dv]
+  std::vector<double> spread;  // [B, Sq, Hq, Dv]: sum_j p_j |v_j|
+  std::vector<double> lse;     // [B, Sq, Hq]
+  std::vector<double> l;       // [B, Sq, Hq]: sum_j exp(s_j - m)
+  std::vector<double> m;       // [B, Sq, Hq]: max_j s_j
+  std::vector<double> reach;   // [B, Sq, Hq]: max_j |scale| sum_d |q_d k_jd|, which the error of a score is relative to
+};
+Attention attention(const tessera_block_sparse_gqa_prefill_args& args);
+
+struct Merge {
+  std::vector<double> out;     // [..., Dv]
+  std::vector<double> spread;  // [..., Dv]: the same average over |partials|
+  std::vector<double> lse;     // [...]; only of merge_states
+};
+Merge cp_merge(const tessera_cp_merge_args& args);
+Merge merge_states(const tessera_merge_states_args& args);
+
+// Preference among visible blocks: first by tier, then by score.
+enum Tier : int8_t {
+  kInvisible = 0,
+  kByScore = 1,
+  kOwn = 2,     // holds the position of one of the query block's rows
+  kForced = 3,  // one of the first init_blocks, or of the local_blocks up to the last row's own
+};
+
+struct Selection {
+  std::vector<int32_t> ids;       // [B, Hkv, nQ, K]
+  std::vector<double> score;      // [B, Hkv, nQ, N]; -inf where invisible
+  std::vector<double> magnitude;  // [B, Hkv, nQ, N]: what the error of a score is relative to
+  std::vector<Tier> tier;         // [B, Hkv, nQ, N]
+};
+Selection moba_select(const tessera_moba_select_args& args);
+Selection mass_select(const tessera_mass_select_args& args);
+
+}  // namespace reference
+}  // namespace tessera
+
+#endif  // TESSERA_REFERENCE_REFERENCE_H_
