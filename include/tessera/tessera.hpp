@@ -1,0 +1,285 @@
+// tessera.hpp: the C ABI of tessera.h for C++20. Views are made with tensor(), arguments with designated initialisers,
+// errors are exceptions. Header-only; nothing is copied and nothing is owned.
+//
+//   std::vector<float> q(...), k(...), v(...), out(...);
+//   std::vector<int32_t> blocks = {0, 2, 5};
+//   tessera::block_sparse_gqa_prefill({.q = tessera::tensor(q.data(), {1, Sq, 8, 64}),
+//                                      .k = tessera::tensor(k.data(), {1, Sk, 2, 64}),
+//                                      .v = tessera::tensor(v.data(), {1, Sk, 2, 64}),
+//                                      .kv_indices = tessera::tensor(blocks.data(), {1, 1, 3}),
+//                                      .block_q = Sq,
+//                                      .out = tessera::tensor(out.data(), {1, Sq, 8, 64})});
+#ifndef TESSERA_TESSERA_HPP_
+#define TESSERA_TESSERA_HPP_
+
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <new>
+#include <optional>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+#include "tessera/tessera.h"
+
+namespace tessera {
+
+// ---- Errors -------------------------------------------------------------------------------------------------------
+
+// Base of every exception of this header. Each is also the standard exception that fits it, so that
+// `catch (const std::exception&)` works without knowing this header.
+class Error {
+ public:
+  Error(tessera_status status, std::string message) : status_(status), message_(std::move(message)) {}
+  virtual ~Error() = default;
+  tessera_status status() const noexcept { return status_; }
+  const std::string& message() const noexcept { return message_; }  // names the operator and the argument
+
+ private:
+  tessera_status status_;
+  std::string message_;
+};
+
+struct InvalidArgument : std::invalid_argument, Error {
+  explicit InvalidArgument(const std::string& message)
+      : std::invalid_argument(message), Error(TESSERA_INVALID_ARGUMENT, message) {}
+};
+struct TypeError : std::logic_error, Error {
+  explicit TypeError(const std::string& message) : std::logic_error(message), Error(TESSERA_TYPE_ERROR, message) {}
+};
+struct NotImplemented : std::logic_error, Error {
+  explicit NotImplemented(const std::string& message)
+      : std::logic_error(message), Error(TESSERA_NOT_IMPLEMENTED, message) {}
+};
+struct OutOfMemory : std::bad_alloc, Error {
+  explicit OutOfMemory(const std::string& message) : Error(TESSERA_OUT_OF_MEMORY, message) {}
+  const char* what() const noexcept override { return message().c_str(); }
+};
+struct InternalError : std::runtime_error, Error {
+  explicit InternalError(const std::string& message) : std::runtime_error(message), Error(TESSERA_INTERNAL, message) {}
+};
+
+// Throws what the status of a C call stands for.
+inline void throw_if_failed(tessera_status status) {
+  if (status == TESSERA_OK) return;
+  const std::string message = tessera_last_error();
+  switch (status) {
+    case TESSERA_INVALID_ARGUMENT:
+      throw InvalidArgument(message);
+    case TESSERA_TYPE_ERROR:
+      throw TypeError(message);
+    case TESSERA_NOT_IMPLEMENTED:
+      throw NotImplemented(message);
+    case TESSERA_OUT_OF_MEMORY:
+      throw OutOfMemory(message);
+    default:
+      throw InternalError(message);
+  }
+}
+
+// ---- Tensors ------------------------------------------------------------------------------------------------------
+
+// Value-initialised: not given.
+using Tensor = tessera_tensor;
+
+// Tags for the 16-bit formats, to be the element type of a buffer.
+struct bfloat16 {
+  uint16_t bits;
+};
+struct float16 {
+  uint16_t bits;
+};
+
+// Specialise it for other types of the same layout: template <>
+// inline constexpr tessera_dtype tessera::dtype_of<my::half> = TESSERA_F16;
+template <class T>
+inline constexpr tessera_dtype dtype_of = TESSERA_OTHER_DTYPE;
+template <>
+inline constexpr tessera_dtype dtype_of<float> = TESSERA_F32;
+template <>
+inline constexpr tessera_dtype dtype_of<bfloat16> = TESSERA_BF16;
+template <>
+inline constexpr tessera_dtype dtype_of<float16> = TESSERA_F16;
+template <>
+inline constexpr tessera_dtype dtype_of<int32_t> = TESSERA_I32;
+
+using Sizes = std::initializer_list<int64_t>;
+
+// A view of `data`; strides count elements, and without them the tensor is dense and row-major. Inputs are only read,
+// whatever the pointer's constness.
+inline Tensor tensor(const void* data, tessera_dtype dtype, Sizes shape, Sizes strides = {}) {
+  if (shape.size() > TESSERA_MAX_DIMS) throw InvalidArgument("tensor: more than TESSERA_MAX_DIMS axes");
+  if (strides.size() != 0 && strides.size() != shape.size()) throw InvalidArgument("tensor: one stride for each axis");
+  Tensor t = {};
+  t.data = const_cast<void*>(data);
+  t.dtype = dtype;
+  t.ndim = static_cast<int32_t>(shape.size());
+  int64_t dense = 1;
+  for (int axis = t.ndim - 1; axis >= 0; --axis) {
+    t.shape[axis] = shape.begin()[axis];
+    t.stride[axis] = strides.size() != 0 ? strides.begin()[axis] : dense;
+    dense *= t.shape[axis];
+  }
+  return t;
+}
+
+template <class T>
+Tensor tensor(T* data, Sizes shape, Sizes strides = {}) {
+  constexpr tessera_dtype dtype = dtype_of<std::remove_cv_t<T>>;
+  static_assert(dtype != TESSERA_OTHER_DTYPE, "specialise tessera::dtype_of, or pass the dtype");
+  return tensor(data, dtype, shape, strides);
+}
+
+// ---- Context ------------------------------------------------------------------------------------------------------
+
+// The library's pool, at most n threads of it.
+inline tessera_executor threads(int32_t n) { return {TESSERA_EXECUTOR_THREADS, n, 0, 0, nullptr, nullptr}; }
+
+// This call does part i of n; the host calls all of them, in any order.
+inline tessera_executor part(int32_t i, int32_t n) { return {TESSERA_EXECUTOR_PART, 0, i, n, nullptr, nullptr}; }
+
+// The host's threads: run(n, body) calls body(i) for every i in [0, n), at most num_threads at once, and returns when
+// all are done. `run` is referred to, not copied.
+template <class Run>
+tessera_executor parallel_for(Run& run, int32_t num_threads) {
+  const tessera_parallel_for call = [](void* host, int32_t n, void (*body)(void*, int32_t), void* arg) {
+    (*static_cast<Run*>(host))(n, [body, arg](int32_t i) { body(arg, i); });
+  };
+  return {TESSERA_EXECUTOR_PARALLEL_FOR, num_threads, 0, 0, call, &run};
+}
+
+struct Context {
+  tessera_executor executor = {};
+  tessera_backend backend = TESSERA_BACKEND_NATIVE;
+  const char* variant = nullptr;
+  std::span<std::byte> workspace = {};
+
+  tessera_context c() const { return {executor, backend, variant, workspace.data(), workspace.size()}; }
+};
+
+// ---- Operators: arguments are described in tessera.h --------------------------------------------------------------
+
+namespace detail {
+template <class Args>
+void run(tessera_status (*op)(const Args*, const tessera_context*), const std::type_identity_t<Args>& args,
+         const Context& context) {
+  const tessera_context c = context.c();
+  throw_if_failed(op(&args, &c));
+}
+}  // namespace detail
+
+struct BlockSparseGqaPrefill {
+  Tensor q = {};
+  Tensor k = {};
+  Tensor v = {};
+  Tensor kv_indices = {};
+  int64_t block_size = 128;
+  int64_t block_q = 0;  // 0: block_size
+  bool causal = true;
+  std::optional<float> softmax_scale = {};
+  Tensor q_offset = {};
+  Tensor out = {};      // block_sparse_gqa_prefill
+  Tensor lse = {};      // block_sparse_gqa_prefill
+  Tensor state_o = {};  // block_sparse_gqa_prefill_state
+  Tensor state_l = {};  // block_sparse_gqa_prefill_state
+  Tensor state_m = {};  // block_sparse_gqa_prefill_state
+
+  // Points into this object.
+  tessera_block_sparse_gqa_prefill_args c() const {
+    const tessera_mask mask = causal ? TESSERA_MASK_CAUSAL : TESSERA_MASK_NONE;
+    const float* scale = softmax_scale ? &*softmax_scale : nullptr;
+    return {q, k, v, kv_indices, block_size, block_q, mask, scale, q_offset, out, lse, state_o, state_l, state_m};
+  }
+};
+
+inline void block_sparse_gqa_prefill(const BlockSparseGqaPrefill& args, const Context& context = {}) {
+  detail::run(tessera_block_sparse_gqa_prefill, args.c(), context);
+}
+inline void block_sparse_gqa_prefill_state(const BlockSparseGqaPrefill& args, const Context& context = {}) {
+  detail::run(tessera_block_sparse_gqa_prefill_state, args.c(), context);
+}
+inline size_t block_sparse_gqa_prefill_workspace_size(const BlockSparseGqaPrefill& args, const Context& context = {}) {
+  const auto a = args.c();
+  const auto c = context.c();
+  size_t bytes = 0;
+  throw_if_failed(tessera_block_sparse_gqa_prefill_workspace_size(&a, &c, &bytes));
+  return bytes;
+}
+inline std::string block_sparse_gqa_prefill_explain(const BlockSparseGqaPrefill& args, const Context& context = {}) {
+  const auto a = args.c();
+  const auto c = context.c();
+  char text[4096] = "";
+  throw_if_failed(tessera_block_sparse_gqa_prefill_explain(&a, &c, text, sizeof text));
+  return text;
+}
+
+struct CpMerge {
+  std::span<const Tensor> o = {};
+  std::span<const Tensor> l = {};
+  std::span<const Tensor> m = {};
+  Tensor out = {};
+};
+inline void cp_merge(const CpMerge& args, const Context& context = {}) {
+  const size_t n = args.o.size();
+  if (args.l.size() != n || args.m.size() != n) throw InvalidArgument("cp_merge: o, l and m differ in length");
+  detail::run(tessera_cp_merge, {args.o.data(), args.l.data(), args.m.data(), static_cast<int64_t>(n), args.out},
+              context);
+}
+
+struct MergeStates {
+  std::span<const Tensor> partial_out = {};
+  std::span<const Tensor> partial_lse = {};
+  Tensor out = {};
+  Tensor lse = {};
+};
+inline void merge_states(const MergeStates& args, const Context& context = {}) {
+  const size_t n = args.partial_out.size();
+  if (args.partial_lse.size() != n) throw InvalidArgument("merge_states: the partials differ in length");
+  detail::run(tessera_merge_states,
+              {args.partial_out.data(), args.partial_lse.data(), static_cast<int64_t>(n), args.out, args.lse}, context);
+}
+
+struct MobaSelect {
+  Tensor q = {};
+  Tensor k = {};
+  int64_t topk = 0;
+  int64_t block_size = 128;
+  int64_t block_q = 1;
+  int64_t local_blocks = 1;
+  int64_t init_blocks = 0;
+  Tensor q_offset = {};
+  Tensor indices = {};
+};
+inline void moba_select(const MobaSelect& a, const Context& context = {}) {
+  detail::run(tessera_moba_select,
+              {a.q, a.k, a.topk, a.block_size, a.block_q, a.local_blocks, a.init_blocks, a.q_offset, a.indices},
+              context);
+}
+
+struct MassSelect {
+  Tensor q = {};
+  Tensor k = {};
+  int64_t topk = 0;
+  int64_t block_size = 64;
+  int64_t block_q = 64;
+  int64_t stride = 8;
+  int64_t local_blocks = 1;
+  int64_t init_blocks = 1;
+  std::optional<float> softmax_scale = {};
+  Tensor q_offset = {};
+  Tensor indices = {};
+};
+inline void mass_select(const MassSelect& a, const Context& context = {}) {
+  const float* scale = a.softmax_scale ? &*a.softmax_scale : nullptr;
+  detail::run(tessera_mass_select,
+              {a.q, a.k, a.topk, a.block_size, a.block_q, a.stride, a.local_blocks, a.init_blocks, scale, a.q_offset,
+               a.indices},
+              context);
+}
+
+}  // namespace tessera
+
+#endif  // TESSERA_TESSERA_HPP_
