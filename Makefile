@@ -20,8 +20,9 @@ setup-build setup-demo setup-dev: setup-%:
 build: setup-build ## Builds the Python package into .venv
 	@$(MAKE) --no-print-directory build/python/installed >&2
 	@cmake --build build/python >&2
+	@cmake --install build/python --component python --prefix $$(python -c 'import sysconfig as s; print(s.get_path("platlib"))') >&2
 
-# Installs the package as editable, with its commands; from then on `cmake --build` renews the compiled module in place.
+# Installs the package as editable: python/ as it lies, its commands, and the compiled module, which `build` then renews.
 build/python/installed: pyproject.toml .venv/ready-build
 	rm -rf build/python
 	pip install --quiet --no-deps --no-build-isolation --editable .
@@ -70,4 +71,4 @@ lint: setup-build setup-dev ## Checks the format, the usual mistakes and the obj
 	scripts/tidy build/gate
 
 clean: ## Removes all that was built, not .venv
-	rm -rf build python/tessera/_core*.so
+	rm -rf build
