@@ -1,0 +1,234 @@
+// tessera.h: the C ABI of tessera, attention over the blocks that matter.
+//
+// Every operator is `tessera_status tessera_<op>(const tessera_<op>_args*, const tessera_context*)`.
+// * Tensors are views that the caller owns: inputs are only read, outputs are fully written.
+// * A call never throws, never aborts, prints nothing and keeps no reference to its arguments.
+// * Bad structure (rank, shape, dtype, stride, overlap) is an error before anything is written, and
+//   tessera_last_error() names the operator and the argument. Bad values inside index tensors are masked.
+// * The same inputs give the same bits on every run and for every executor and number of threads.
+//
+// Letters: B requests, Sq/Sk query/key tokens, Hq/Hkv query/KV heads, G = Hq/Hkv, D/Dv head dims,
+// bs tokens per KV block, N = ceil(Sk/bs) blocks, W entries of an index row, K selected blocks,
+// nQ = ceil(Sq/block_q) query blocks. docs/notation.md has them all.
+#ifndef TESSERA_TESSERA_H_
+#define TESSERA_TESSERA_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(_WIN32)
+#define TESSERA_API __declspec(dllexport)
+#else
+#define TESSERA_API __attribute__((visibility("default")))
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define TESSERA_VERSION_MAJOR 0
+#define TESSERA_VERSION_MINOR 1
+#define TESSERA_VERSION_PATCH 0
+#define TESSERA_ABI_VERSION 1
+
+// "0.1.0"; the library's, which may be newer than the header's.
+TESSERA_API const char* tessera_version(void);
+TESSERA_API int tessera_abi_version(void);
+
+// ---- Status -------------------------------------------------------------------------------------
+
+typedef enum tessera_status {
+  TESSERA_OK = 0,
+  TESSERA_INVALID_ARGUMENT = 1,  // shape, layout, scale, option      (Python: ValueError)
+  TESSERA_TYPE_ERROR = 2,        // dtype                             (Python: TypeError)
+  TESSERA_NOT_IMPLEMENTED = 3,   // valid, but not supported          (Python: NotImplementedError)
+  TESSERA_OUT_OF_MEMORY = 4,     //                                   (Python: MemoryError)
+  TESSERA_INTERNAL = 5           //                                   (Python: RuntimeError)
+} tessera_status;
+
+// The message of this thread's last failed call; valid until this thread's next call.
+TESSERA_API const char* tessera_last_error(void);
+
+// ---- Tensors ------------------------------------------------------------------------------------
+
+typedef enum tessera_dtype {
+  TESSERA_BF16 = 1,
+  TESSERA_F16 = 2,
+  TESSERA_F32 = 3,
+  TESSERA_I32 = 4,
+  TESSERA_OTHER_DTYPE = 99  // what a binding passes for a dtype that no operator takes
+} tessera_dtype;
+
+#define TESSERA_MAX_DIMS 5
+
+// A strided view. Zero-initialised (ndim 0) means "not given". Strides count elements and may be 0 on
+// inputs that are broadcast; the feature axis of q, k, v, out and state_o has stride 1.
+typedef struct tessera_tensor {
+  void* data;
+  tessera_dtype dtype;
+  int32_t ndim;
+  int64_t shape[TESSERA_MAX_DIMS];
+  int64_t stride[TESSERA_MAX_DIMS];
+} tessera_tensor;
+
+// ---- Context: where and how a call runs -----------------------------------------------------------
+
+typedef enum tessera_executor_kind {
+  TESSERA_EXECUTOR_POOL = 0,          // the library's pool: affinity mask and cgroup quota decide its size
+  TESSERA_EXECUTOR_THREADS = 1,       // the library's pool, at most num_threads of it
+  TESSERA_EXECUTOR_PARALLEL_FOR = 2,  // the host's threads through a callback
+  TESSERA_EXECUTOR_PART = 3           // this call does part `part` of `num_parts`; the host calls all parts, in any order
+} tessera_executor_kind;
+
+// Runs body(arg, i) for every i in [0, n), concurrently or not, and returns when all are done.
+typedef void (*tessera_parallel_for)(void* host, int32_t n, void (*body)(void* arg, int32_t i), void* arg);
+
+typedef struct tessera_executor {
+  tessera_executor_kind kind;
+  int32_t num_threads;  // THREADS, PARALLEL_FOR: at least 1
+  int32_t part;         // PART
+  int32_t num_parts;    // PART
+  tessera_parallel_for parallel_for;  // PARALLEL_FOR
+  void* host;                         // PARALLEL_FOR: passed back to the callback
+} tessera_executor;
+
+typedef enum tessera_backend {
+  TESSERA_BACKEND_NATIVE = 0,
+  TESSERA_BACKEND_REFERENCE = 1  // plain double precision, one thread, shares no code with the kernels
+} tessera_backend;
+
+// Zero-initialised (or NULL) is a good default everywhere.
+typedef struct tessera_context {
+  tessera_executor executor;
+  tessera_backend backend;
+  const char* variant;  // NULL: the best one; else "scalar", "avx2", "avx512", "avx512bf16"
+  void* workspace;      // NULL: the library keeps buffers and reuses them; else at least tessera_<op>_workspace_size bytes
+  size_t workspace_bytes;
+} tessera_context;
+
+// Size of the library's pool. 0 restores the default (TESSERA_NUM_THREADS, else the affinity mask and cgroup quota).
+TESSERA_API tessera_status tessera_set_num_threads(int32_t n);
+TESSERA_API int32_t tessera_get_num_threads(void);
+
+// Kernel variants, best first. `available`: compiled in, supported by this CPU and OS, and allowed by TESSERA_MAX_ISA.
+TESSERA_API int32_t tessera_num_variants(void);
+TESSERA_API const char* tessera_variant_name(int32_t i);
+TESSERA_API int32_t tessera_variant_available(int32_t i);
+
+// ---- Block-sparse attention -------------------------------------------------------------------------
+
+typedef enum tessera_mask {
+  TESSERA_MASK_CAUSAL = 0,  // a query sees keys at positions <= its own
+  TESSERA_MASK_NONE = 1
+} tessera_mask;
+
+// softmax(scale * q k^T) v over the keys of the listed blocks. A list is a set: any order, ids outside [0, N) are
+// skipped, a repeated id counts once. A row without a selected visible key gives out = 0, lse = -inf,
+// state (0, 0, -inf). lse is the natural logarithm of the sum of exp(scaled scores).
+typedef struct tessera_block_sparse_gqa_prefill_args {
+  tessera_tensor q;           // [B, Sq, Hq, D] bf16, f16 or f32
+  tessera_tensor k;           // [B, Sk, Hkv, D], q's dtype
+  tessera_tensor v;           // [B, Sk, Hkv, Dv], q's dtype
+  tessera_tensor kv_indices;  // int32 [B, nQ, W] for all heads, or [B, Hkv, nQ, W] per KV head
+  int64_t block_size;         // tokens per KV block; 0: 128
+  int64_t block_q;            // query tokens per list; 0: block_size
+  tessera_mask mask;
+  const float* softmax_scale;  // NULL: 1/sqrt(D)
+  tessera_tensor q_offset;     // optional int32 [B]: position of query 0 of each request; absent: Sk - Sq
+  tessera_tensor out;          // [B, Sq, Hq, Dv], q's dtype              (tessera_block_sparse_gqa_prefill)
+  tessera_tensor lse;          // optional f32 [B, Sq, Hq]                (tessera_block_sparse_gqa_prefill)
+  tessera_tensor state_o;      // f32 [B, Sq, Hq, Dv], un-normalised      (tessera_block_sparse_gqa_prefill_state)
+  tessera_tensor state_l;      // f32 [B, Sq, Hq], sum of exp(s - m)      (tessera_block_sparse_gqa_prefill_state)
+  tessera_tensor state_m;      // f32 [B, Sq, Hq], max of scaled scores   (tessera_block_sparse_gqa_prefill_state)
+} tessera_block_sparse_gqa_prefill_args;
+
+TESSERA_API tessera_status tessera_block_sparse_gqa_prefill(const tessera_block_sparse_gqa_prefill_args* args,
+                                                            const tessera_context* context);
+TESSERA_API tessera_status tessera_block_sparse_gqa_prefill_state(const tessera_block_sparse_gqa_prefill_args* args,
+                                                                  const tessera_context* context);
+// Bytes of workspace that one call with these arguments and this executor uses.
+TESSERA_API tessera_status tessera_block_sparse_gqa_prefill_workspace_size(
+    const tessera_block_sparse_gqa_prefill_args* args, const tessera_context* context, size_t* bytes);
+// One line per fact: the variant chosen and why each better one was not, rows per tile, packing, splits, workspace.
+// Writes at most `capacity` bytes with the final NUL.
+TESSERA_API tessera_status tessera_block_sparse_gqa_prefill_explain(const tessera_block_sparse_gqa_prefill_args* args,
+                                                                    const tessera_context* context, char* text,
+                                                                    size_t capacity);
+
+// ---- Merging states of disjoint KV shards -------------------------------------------------------------
+
+// out = sum_i o_i exp(m_i - M) / sum_i l_i exp(m_i - M), M = max m_i, in the order given. A shard with m = -inf or l = 0
+// weighs nothing, whatever its o. All empty: out = 0.
+typedef struct tessera_cp_merge_args {
+  const tessera_tensor* o;  // num_states of f32 [..., Dv], rank 1 to 5
+  const tessera_tensor* l;  // num_states of f32 [...]
+  const tessera_tensor* m;  // num_states of f32 [...]
+  int64_t num_states;       // at least 1
+  tessera_tensor out;       // [..., Dv] bf16, f16 or f32
+} tessera_cp_merge_args;
+TESSERA_API tessera_status tessera_cp_merge(const tessera_cp_merge_args* args, const tessera_context* context);
+
+// The same from normalised partials. A partial with lse = -inf weighs nothing, even if its data are NaN.
+typedef struct tessera_merge_states_args {
+  const tessera_tensor* partial_out;  // num_states of [..., Dv] in one dtype
+  const tessera_tensor* partial_lse;  // num_states of f32 [...]
+  int64_t num_states;                 // at least 1
+  tessera_tensor out;                 // [..., Dv], the partials' dtype
+  tessera_tensor lse;                 // f32 [...]
+} tessera_merge_states_args;
+TESSERA_API tessera_status tessera_merge_states(const tessera_merge_states_args* args, const tessera_context* context);
+
+// ---- Training-free selection ----------------------------------------------------------------------------
+
+// Both write int32 [B, Hkv, nQ, K]: ascending block ids, left-packed, then -1. A query block's own blocks and the first
+// init_blocks are in whatever their score; preference is higher score, then lower id; NaN ranks last. If no more than K
+// blocks are visible, all of them are listed.
+
+// moba: a block's score is the mean over the query block's rows and the group's heads of q . mean(keys of the block).
+typedef struct tessera_moba_select_args {
+  tessera_tensor q;  // [B, Sq, Hq, D] bf16, f16 or f32
+  tessera_tensor k;  // [B, Sk, Hkv, D], q's dtype
+  int64_t topk;
+  int64_t block_size;     // 0: 128
+  int64_t block_q;        // 0: 1
+  int64_t local_blocks;   // blocks up to and including the query's own that are always in
+  int64_t init_blocks;    // first blocks that are always in
+  tessera_tensor q_offset;  // optional int32 [B]; absent: Sk - Sq
+  tessera_tensor indices;   // int32 [B, Hkv, nQ, topk]
+} tessera_moba_select_args;
+TESSERA_API tessera_status tessera_moba_select(const tessera_moba_select_args* args, const tessera_context* context);
+
+// mass: rows 0, stride, 2 stride, ... and the last of a query block, in all heads of the group, take an exact softmax over
+// their visible keys; a block's score is the sum of its probabilities.
+typedef struct tessera_mass_select_args {
+  tessera_tensor q;  // [B, Sq, Hq, D] bf16, f16 or f32
+  tessera_tensor k;  // [B, Sk, Hkv, D], q's dtype
+  int64_t topk;
+  int64_t block_size;      // 0: 64
+  int64_t block_q;         // 0: 64
+  int64_t stride;          // 0: 8
+  int64_t local_blocks;
+  int64_t init_blocks;
+  const float* softmax_scale;  // NULL: 1/sqrt(D)
+  tessera_tensor q_offset;     // optional int32 [B]; absent: Sk - Sq
+  tessera_tensor indices;      // int32 [B, Hkv, nQ, topk]
+} tessera_mass_select_args;
+TESSERA_API tessera_status tessera_mass_select(const tessera_mass_select_args* args, const tessera_context* context);
+
+// ---- Measuring ------------------------------------------------------------------------------------------------
+
+typedef enum tessera_ceiling_kind {
+  TESSERA_CEILING_F32_FMA = 0,   // GFLOP/s of independent f32 FMAs
+  TESSERA_CEILING_BF16_DOT = 1,  // GFLOP/s of bf16 pair dots (avx512bf16 only)
+  TESSERA_CEILING_STREAM = 2     // GB/s of a sequential read of memory larger than the caches
+} tessera_ceiling_kind;
+
+// Runs the best loop that `variant` may use on num_threads threads for about `seconds` of wall time.
+TESSERA_API tessera_status tessera_measure_ceiling(tessera_ceiling_kind kind, const char* variant, int32_t num_threads,
+                                                   double seconds, double* value);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif  // TESSERA_TESSERA_H_

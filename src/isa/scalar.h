@@ -1,0 +1,128 @@
+// Portable C++: a vector of four floats that any compiler can lower. The complete list of what a kernel may ask of an
+// ISA, with the meaning of each step; the other structs in this folder follow it name by name.
+#ifndef TESSERA_ISA_SCALAR_H_
+#define TESSERA_ISA_SCALAR_H_
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "core/number.h"
+#include "isa/exp2.h"
+
+namespace tessera {
+
+struct scalar {
+  static constexpr int kLanes = 4;  // f32 lanes of a vector
+  static constexpr int kRows = 4;   // micro-kernel: rows ...
+  static constexpr int kVecs = 2;   // ... times vectors of accumulators; also the panel width in vectors
+  static constexpr int kPair = 1;   // operands in one 32-bit unit of a packed panel
+  static constexpr int kTileRows = 64;  // (token, head) rows of an attention tile
+
+  using operand = float;  // what the micro-kernel multiplies
+  struct vec {
+    float x[kLanes];
+  };
+  using unit = vec;  // kLanes units
+
+  template <class F>
+  static vec each(F f) {
+    vec r;
+    for (int i = 0; i < kLanes; ++i) r.x[i] = f(i);
+    return r;
+  }
+
+  // f32 vectors.
+  static vec set1(float a) {
+    return each([&](int) { return a; });
+  }
+  static vec load(const float* p) {
+    return each([&](int i) { return p[i]; });
+  }
+  static void store(float* p, vec a) { memcpy(p, a.x, sizeof a.x); }
+  static vec add(vec a, vec b) {
+    return each([&](int i) { return a.x[i] + b.x[i]; });
+  }
+  static vec mul(vec a, vec b) {
+    return each([&](int i) { return a.x[i] * b.x[i]; });
+  }
+  // a * b + c, fused where the hardware fuses.
+  static vec fma(vec a, vec b, vec c) {
+    return each([&](int i) { return a.x[i] * b.x[i] + c.x[i]; });
+  }
+  // The larger; b where a is NaN.
+  static vec max(vec a, vec b) {
+    return each([&](int i) { return a.x[i] > b.x[i] ? a.x[i] : b.x[i]; });
+  }
+  static bool any_greater(vec a, vec b) {
+    bool any = false;
+    for (int i = 0; i < kLanes; ++i) any |= a.x[i] > b.x[i];
+    return any;
+  }
+  // Lanes n and above become `fill`.
+  static vec keep_first(vec a, int n, float fill) {
+    return each([&](int i) { return i < n ? a.x[i] : fill; });
+  }
+  static float reduce_add(vec a) { return (a.x[0] + a.x[2]) + (a.x[1] + a.x[3]); }
+  static float reduce_max(vec a) {
+    float m = a.x[0];
+    for (int i = 1; i < kLanes; ++i) m = a.x[i] > m ? a.x[i] : m;
+    return m;
+  }
+  // 2^x for x <= 127; 0 below -127; NaN stays NaN. kExact: 2e-7 relative, else 3e-6.
+  template <bool kExact>
+  static vec exp2(vec a) {
+    return each([&](int i) {
+      const float x = a.x[i] < -127.0f ? -127.0f : a.x[i];
+      const float n = nearbyintf(x);
+      const float f = x - n;
+      float p = Exp2Poly<kExact>::kC[Exp2Poly<kExact>::kDegree];
+      for (int k = Exp2Poly<kExact>::kDegree - 1; k >= 0; --k) p = p * f + Exp2Poly<kExact>::kC[k];
+      const int32_t bits = n != n ? 0x3f800000 : (static_cast<int32_t>(n) + 127) << 23;
+      float power;
+      memcpy(&power, &bits, sizeof power);
+      return p * power;
+    });
+  }
+
+  // Units: what panels hold and the micro-kernel multiplies.
+  static unit load_unit(const operand* p) { return load(p); }
+  static void store_unit(operand* p, unit a) { store(p, a); }
+  static unit broadcast_unit(const operand* p) { return set1(*p); }
+  static vec dot(vec acc, unit a, unit b) { return fma(a, b, acc); }
+  // The first n <= kLanes * kPair elements at p as units, then zeros.
+  template <class In>
+  static unit units(const In* p, int n) {
+    return each([&](int i) { return i < n ? to_float(p[i]) : 0.0f; });
+  }
+  // n <= kLanes units, each holding one element of every one of the kPair rows; a null row counts as zeros.
+  template <class In>
+  static unit column_units(const In* const rows[kPair], int n) {
+    return units(rows[0], n);
+  }
+  static void transpose(unit (&r)[kLanes]) {
+    for (int i = 0; i < kLanes; ++i) {
+      for (int j = 0; j < i; ++j) {
+        const float t = r[i].x[j];
+        r[i].x[j] = r[j].x[i];
+        r[j].x[i] = t;
+      }
+    }
+  }
+  // acc stays 0 as long as every operand seen is finite, and is NaN ever after one that is not.
+  static vec watch_nonfinite(vec acc, unit a) { return fma(a, set1(0.0f), acc); }
+
+  // Rounds to operands, and to the first n lanes of an output row.
+  static void store_operands(operand* p, vec a) { store(p, a); }
+  template <class Out>
+  static void store_first(Out* p, vec a, int n) {
+    for (int i = 0; i < n; ++i) p[i] = from_float<Out>(a.x[i]);
+  }
+
+  static operand negate(operand a) { return -a; }
+  static void prefetch(const void*) {}
+};
+
+}  // namespace tessera
+
+#endif  // TESSERA_ISA_SCALAR_H_

@@ -1,0 +1,431 @@
+// Block attention: out[t, h] = sum_j softmax_j(scale q[t,h].k[j]) v[j] over the keys j of the blocks on t's list.
+//
+// A task is a tile of T query tokens x G heads of one KV head's group (T G = Isa::kTileRows rows) and walks the union of
+// the tokens' lists block by block, ascending, so that all rows that chose a block share its packed K and V panels
+// ([steps][columns] units, tile/panel.h). For one key tile (<= 128 keys) and 48 rows at a time:
+//   S = Q K^T     2 D FLOP a key and row; S is 24 KB and stays in L1/L2
+//   P = 2^(S c - m), l += P   one pass over S, rescaling O only when the reference m must move
+//   O += P V      2 Dv FLOP a key and row; O is loaded and stored once per key tile, 3 % of the time
+// Q and O of a tile (2 x 192 x 512 bytes at D = 128 in f32) and one K and one V tile (64 KB each) share L2; the panel
+// in use and the row tile live in L1 and registers. The next panel is prefetched while the present one is multiplied.
+// Bytes: a tile reads each packed key tile once: 128 KB for 4 * 128 * 128 * rows FLOP, far from memory bound from a few
+// rows on. Rows that see only part of a key tile (the causal diagonal, the ragged end) see a prefix of it: S stops at the
+// last visible key of the 48 rows, probabilities after a row's own last key are exact zeros.
+#ifndef TESSERA_OPS_BLOCK_ATTN_KERNEL_H_
+#define TESSERA_OPS_BLOCK_ATTN_KERNEL_H_
+
+#include <math.h>
+#include <string.h>
+
+#include "ops/block_attn/plan.h"
+#include "tile/gemm.h"
+#include "tile/panel.h"
+#include "tile/softmax.h"
+
+namespace tessera::block_attn {
+
+// In: element type of q, k, v and out. kExact: f32 accuracy.
+template <class Isa, class In, bool kExact>
+struct BlockAttn {
+  using vec = typename Isa::vec;
+  using operand = typename Isa::operand;
+  using P = Panels<Isa>;
+  using G = Gemm<Isa>;
+  using Softmax = OnlineSoftmax<Isa, kExact>;
+  static constexpr int kLanes = Isa::kLanes;
+
+  const Problem& p;
+  const Plan& plan;
+  char* base;
+  int64_t b;     // request
+  int64_t head;  // KV head
+  int64_t tile;
+  int64_t first_token;
+  int64_t tokens;
+  int64_t first_list;
+  int64_t lists;
+  char* scratch;
+  int o_vecs;
+  float factor;  // |scale| * log2(e): raw scores to log2 units
+
+  template <class T>
+  T* at(size_t offset) const {
+    return reinterpret_cast<T*>(scratch + offset);
+  }
+
+  BlockAttn(const Problem& problem, const Plan& a_plan, char* workspace, int64_t request, int64_t kv_head, int64_t a_tile,
+            int worker)
+      : p(problem), plan(a_plan), base(workspace), b(request), head(kv_head), tile(a_tile) {
+    if (plan.tiles_per_list > 1) {  // an even share of one list's tokens
+      first_list = tile / plan.tiles_per_list;
+      const int64_t part = tile % plan.tiles_per_list;
+      const int64_t list_begin = first_list * p.block_q;
+      const int64_t left = p.queries - list_begin;
+      const int64_t size = left < p.block_q ? left : p.block_q;
+      first_token = list_begin + part * size / plan.tiles_per_list;
+      tokens = list_begin + (part + 1) * size / plan.tiles_per_list - first_token;
+      lists = 1;
+    } else {
+      first_list = tile * plan.lists_per_tile;
+      const int64_t left = p.lists - first_list;
+      lists = left < plan.lists_per_tile ? left : plan.lists_per_tile;
+      first_token = first_list * p.block_q;
+      const int64_t end = (first_list + lists) * p.block_q;
+      tokens = (end < p.queries ? end : p.queries) - first_token;
+    }
+    scratch = base + plan.workers + static_cast<size_t>(worker) * plan.scratch.bytes;
+    o_vecs = P::vecs(p.dim_v);
+    // A scale of zero would turn the -inf of absent maxima into NaN; the smallest normal number keeps every finite score
+    // at zero just as well.
+    const double log2e = 1.4426950408889634;
+    const double magnitude = fabs(static_cast<double>(p.scale)) * log2e;
+    factor = magnitude > 1.2e-38 ? static_cast<float>(magnitude) : 1.2e-38f;
+  }
+
+  // ---- Packed keys and values ----------------------------------------------------------------------------------------
+
+  struct KeyTile {
+    int64_t begin;          // first key
+    int keys;               // keys that exist in it
+    const operand* k;       // packed, [dim steps][keys]
+    const operand* v;       // packed, [keys steps][dim_v]
+    const In* v_rows;       // row-major source of v
+    bool finite;            // all of v
+  };
+
+  static int64_t tile_begin(const Problem& p, const Plan& plan, int64_t key_tile) {
+    return key_tile / plan.tiles_per_block * p.block + key_tile % plan.tiles_per_block * plan.key_tile;
+  }
+  static int tile_keys(const Problem& p, const Plan& plan, int64_t key_tile) {
+    const int64_t begin = tile_begin(p, plan, key_tile);
+    const int64_t block_end = (key_tile / plan.tiles_per_block + 1) * p.block;
+    int64_t end = begin + plan.key_tile;
+    if (end > block_end) end = block_end;
+    if (end > p.keys) end = p.keys;
+    return end > begin ? static_cast<int>(end - begin) : 0;
+  }
+  static const In* value_rows(const Problem& p, int64_t b, int64_t head, int64_t key) {
+    return static_cast<const In*>(p.v) + b * p.v_stride.request + key * p.v_stride.token + head * p.v_stride.head;
+  }
+
+  // Packs K and V of a key tile behind one another; returns whether V is finite.
+  static bool pack_into(const Problem& p, const Plan& plan, int64_t b, int64_t head, int64_t key_tile, operand* packed) {
+    const int64_t begin = tile_begin(p, plan, key_tile);
+    const int keys = tile_keys(p, plan, key_tile);
+    const In* k =
+        static_cast<const In*>(p.k) + b * p.k_stride.request + begin * p.k_stride.token + head * p.k_stride.head;
+    P::pack_keys(k, p.k_stride.token, keys, static_cast<int>(p.dim), packed);
+    return P::pack_values(value_rows(p, b, head, begin), p.v_stride.token, keys, static_cast<int>(plan.key_tile),
+                          static_cast<int>(p.dim_v), packed + plan.packed_k_bytes / sizeof(operand));
+  }
+
+  static void pack(const Problem& p, const Plan& plan, char* base, int64_t b, int64_t head, int64_t key_tile) {
+    const int64_t slot = (b * p.kv_heads + head) * plan.key_tiles + key_tile;
+    char* packed = base + plan.packed + static_cast<size_t>(slot) * (plan.packed_k_bytes + plan.packed_v_bytes);
+    const bool finite = pack_into(p, plan, b, head, key_tile, reinterpret_cast<operand*>(packed));
+    *(base + plan.finite + slot) = finite ? 1 : 0;
+  }
+
+  KeyTile key_tile_at(int64_t key_tile) const {
+    KeyTile kt;
+    kt.begin = tile_begin(p, plan, key_tile);
+    kt.keys = tile_keys(p, plan, key_tile);
+    kt.v_rows = value_rows(p, b, head, kt.begin);
+    if (plan.pack_once) {
+      const int64_t slot = (b * p.kv_heads + head) * plan.key_tiles + key_tile;
+      kt.k = reinterpret_cast<const operand*>(base + plan.packed +
+                                              static_cast<size_t>(slot) * (plan.packed_k_bytes + plan.packed_v_bytes));
+      kt.finite = *(base + plan.finite + slot) != 0;
+    } else {
+      operand* packed = at<operand>(plan.scratch.packed);
+      kt.finite = pack_into(p, plan, b, head, key_tile, packed);
+      kt.k = packed;
+    }
+    kt.v = kt.k + plan.packed_k_bytes / sizeof(operand);
+    return kt;
+  }
+
+  // ---- Before the walk ---------------------------------------------------------------------------------------------------
+
+  // Turns the tile's lists into one member mask per block.
+  void read_lists() const {
+    uint64_t* members = at<uint64_t>(plan.scratch.members);
+    uint64_t* touched = at<uint64_t>(plan.scratch.touched);
+    memset(touched, 0, static_cast<size_t>((p.blocks + 63) / 64) * sizeof(uint64_t));
+    for (int64_t i = 0; i < lists; ++i) {
+      const int32_t* ids = p.ids + b * p.ids_request + head * p.ids_head + (first_list + i) * p.ids_list;
+      for (int64_t w = 0; w < p.width; ++w) {
+        const int64_t id = ids[w * p.ids_entry];
+        if (id < 0 || id >= p.blocks) continue;
+        const uint64_t bit = uint64_t{1} << (id % 64);
+        if ((touched[id / 64] & bit) == 0) members[id] = 0;
+        touched[id / 64] |= bit;
+        members[id] |= uint64_t{1} << i;
+      }
+    }
+  }
+
+  // Copies the tile's rows of q, in (token, head) order, as operands; a negative scale negates them, which is exact.
+  void load_q() const {
+    operand* to = at<operand>(plan.scratch.q);
+    const int dim = static_cast<int>(p.dim);
+    constexpr int kWide = kLanes * Isa::kPair;
+    for (int64_t t = 0; t < tokens; ++t) {
+      for (int64_t g = 0; g < p.group; ++g) {
+        const In* from = static_cast<const In*>(p.q) + b * p.q_stride.request + (first_token + t) * p.q_stride.token +
+                         (head * p.group + g) * p.q_stride.head;
+        for (int d = 0; d < dim; d += kWide) Isa::store_unit(to + d, Isa::units(from + d, dim - d));
+        if (p.scale < 0) {
+          for (int d = 0; d < dim; ++d) to[d] = Isa::negate(to[d]);
+        }
+        to += plan.q_row;
+      }
+    }
+  }
+
+  typename Softmax::Row row_state(int64_t r) const {
+    return {at<float>(plan.scratch.m) + r, at<float>(plan.scratch.l) + r * kLanes,
+            at<float>(plan.scratch.max) + r * kLanes, at<float>(plan.scratch.o) + r * plan.o_row};
+  }
+
+  // ---- One key tile ----------------------------------------------------------------------------------------------------------
+
+  // rows, limits: the rows that see at least one key of the tile, and how many each sees.
+  void attend_key_tile(const KeyTile& kt, const int32_t* rows, const int32_t* limits, int64_t count) const {
+    const operand** q_rows = at<const operand*>(plan.scratch.q_rows);
+    float** o_rows = at<float*>(plan.scratch.o_rows);
+    for (int64_t i = 0; i < count; ++i) {
+      q_rows[i] = at<operand>(plan.scratch.q) + rows[i] * plan.q_row;
+      o_rows[i] = at<float>(plan.scratch.o) + rows[i] * plan.o_row;
+    }
+    const int64_t groups = (count + kGroupRows - 1) / kGroupRows;
+    for (int64_t g = 0; g < groups; ++g) {
+      const int64_t i = g * count / groups;
+      attend_group(kt, rows + i, limits + i, q_rows + i, o_rows + i, static_cast<int>((g + 1) * count / groups - i));
+    }
+  }
+
+  void attend_group(const KeyTile& kt, const int32_t* rows, const int32_t* limits, const operand* const* q_rows,
+                    float* const* o_rows, int n) const {
+    float* s_rows[kGroupRows];
+    const operand* p_rows[kGroupRows];
+    int most = 0;
+    int least = kt.keys;
+    for (int i = 0; i < n; ++i) {
+      s_rows[i] = at<float>(plan.scratch.scores) + i * plan.score_row;
+      p_rows[i] = at<operand>(plan.scratch.probs) + i * plan.score_row;
+      most = limits[i] > most ? limits[i] : most;
+      least = limits[i] < least ? limits[i] : least;
+    }
+    const int dim_steps = P::steps(p.dim);
+    const int s_vecs = P::vecs(most);
+    G::all(kt.k, P::vecs(kt.keys), dim_steps, dim_steps, s_vecs, false, n, q_rows, s_rows, kt.v);
+    for (int i = 0; i < n; ++i) {
+      operand* probs = at<operand>(plan.scratch.probs) + i * plan.score_row;
+      Softmax::step(s_rows[i], probs, limits[i], s_vecs, factor, row_state(rows[i]), o_vecs);
+    }
+    if (kt.finite || least == kt.keys) {
+      add_values(kt.v, P::steps(most), n, p_rows, o_rows, kt.k);
+    } else {
+      add_values_hiding(kt, limits, n, p_rows, o_rows);
+    }
+  }
+
+  void add_values(const operand* v, int steps, int n, const operand* const* p_rows, float* const* o_rows,
+                  const void* next) const {
+    G::all(v, o_vecs, P::steps(plan.key_tile), steps, o_vecs, true, n, p_rows, o_rows, next);
+  }
+
+  // The slow, exact way for a tile in which an invisible value may be NaN or infinite: 0 * NaN would reach the row, so
+  // rows that see equally many keys get values packed up to there.
+  void add_values_hiding(const KeyTile& kt, const int32_t* limits, int n, const operand* const* p_rows,
+                         float* const* o_rows) const {
+    operand* patched = at<operand>(plan.scratch.patched);
+    for (int i = 0; i < n;) {
+      int end = i + 1;
+      while (end < n && limits[end] == limits[i]) ++end;
+      P::pack_values(kt.v_rows, p.v_stride.token, limits[i], static_cast<int>(plan.key_tile),
+                     static_cast<int>(p.dim_v), patched);
+      add_values(patched, P::steps(limits[i]), end - i, p_rows + i, o_rows + i, kt.k);
+      i = end;
+    }
+  }
+
+  // ---- The walk ----------------------------------------------------------------------------------------------------------------
+
+  // Works through the union of the lists; chunk < 0: all chunks, merging each finished one into the row's sum.
+  void walk(int64_t chunk) const {
+    const uint64_t* members = at<uint64_t>(plan.scratch.members);
+    const uint64_t* touched = at<uint64_t>(plan.scratch.touched);
+    int64_t done[kTileLists] = {};  // key tiles of each list so far
+    for (int64_t word = 0; word < (p.blocks + 63) / 64; ++word) {
+      for (uint64_t bits = touched[word]; bits != 0; bits &= bits - 1) {
+        const int64_t block = word * 64 + __builtin_ctzll(bits);
+        for (int64_t piece = 0; piece < plan.tiles_per_block; ++piece) {
+          visit(block * plan.tiles_per_block + piece, members[block], chunk, done);
+        }
+      }
+    }
+  }
+
+  void visit(int64_t key_tile, uint64_t members, int64_t chunk, int64_t* done) const {
+    const int64_t begin = tile_begin(p, plan, key_tile);
+    const int keys = tile_keys(p, plan, key_tile);
+    if (keys == 0) return;
+    const int64_t* visible = at<int64_t>(plan.scratch.visible);
+    int32_t* rows = at<int32_t>(plan.scratch.rows);
+    int32_t* limits = at<int32_t>(plan.scratch.limits);
+    int64_t count = 0;
+    for (int64_t i = 0; i < lists; ++i) {
+      if ((members >> i & 1) == 0) continue;
+      const int64_t at_chunk = done[i] / plan.chunk_tiles;
+      const bool starts = done[i] % plan.chunk_tiles == 0;
+      ++done[i];
+      if (chunk >= 0 && at_chunk != chunk) continue;
+      const int64_t list_begin = lists == 1 ? 0 : i * p.block_q;
+      const int64_t list_end = lists == 1 ? tokens : list_begin + p.block_q < tokens ? list_begin + p.block_q : tokens;
+      for (int64_t t = list_begin; t < list_end; ++t) {
+        const int64_t sees = visible[t] - begin;
+        if (sees <= 0) continue;
+        for (int64_t g = 0; g < p.group; ++g, ++count) {
+          rows[count] = static_cast<int32_t>(t * p.group + g);
+          limits[count] = sees < keys ? static_cast<int32_t>(sees) : keys;
+          if (chunk < 0 && starts && at_chunk > 0) fold(rows[count]);
+        }
+      }
+    }
+    if (count > 0) attend_key_tile(key_tile_at(key_tile), rows, limits, count);
+  }
+
+  // ---- States ----------------------------------------------------------------------------------------------------------------------
+
+  typename Softmax::Part part_of(int64_t r) const {
+    const typename Softmax::Row row = row_state(r);
+    return {*row.m, Isa::reduce_add(Isa::load(row.l)), Isa::reduce_max(Isa::load(row.max)), row.o};
+  }
+  // The merged chunks of row r; numbers are m, l, max.
+  static typename Softmax::Part part_at(const float* numbers, float* o) { return {numbers[0], numbers[1], numbers[2], o}; }
+
+  void clear_sum(int64_t r) const {
+    float* sum = at<float>(plan.scratch.sum) + r * 3;
+    sum[0] = -INFINITY;
+    sum[1] = 0.0f;
+    sum[2] = -INFINITY;
+    memset(at<float>(plan.scratch.sum_o) + r * plan.o_row, 0, static_cast<size_t>(plan.o_row) * sizeof(float));
+  }
+  void merge_into_sum(int64_t r, const typename Softmax::Part& from) const {
+    float* sum = at<float>(plan.scratch.sum) + r * 3;
+    typename Softmax::Part into = part_at(sum, at<float>(plan.scratch.sum_o) + r * plan.o_row);
+    Softmax::merge(&into, from, o_vecs);
+    sum[0] = into.m;
+    sum[1] = into.l;
+    sum[2] = into.max;
+  }
+  // Ends row r's chunk and begins the next.
+  void fold(int64_t r) const {
+    merge_into_sum(r, part_of(r));
+    clear_row(r);
+  }
+  void clear_row(int64_t r) const {
+    const typename Softmax::Row row = row_state(r);
+    Softmax::clear(row, o_vecs);
+    Isa::store(row.max, Isa::set1(-INFINITY));
+  }
+
+  // ---- Output -----------------------------------------------------------------------------------------------------------------------
+
+  void finish_row(int64_t r, const typename Softmax::Part& part) const {
+    const int64_t t = first_token + r / p.group;
+    const int64_t h = head * p.group + r % p.group;
+    const bool empty = part.m == -INFINITY && part.l == 0.0f;
+    if (p.o != nullptr) {
+      finish_state(t, h, part, empty);
+      return;
+    }
+    In* out = static_cast<In*>(p.out) + b * p.out_stride.request + t * p.out_stride.token + h * p.out_stride.head;
+    store_row(out, part.o, empty ? 0.0f : 1.0f / part.l);
+    if (p.lse != nullptr) {
+      const double ln2 = 0.6931471805599453;
+      float* lse = p.lse + b * p.lse_stride.request + t * p.lse_stride.token + h * p.lse_stride.head;
+      *lse = empty ? -INFINITY : static_cast<float>(static_cast<double>(part.m) * ln2 + log(static_cast<double>(part.l)));
+    }
+  }
+
+  // l and o are brought from the reference m to the true maximum.
+  void finish_state(int64_t t, int64_t h, const typename Softmax::Part& part, bool empty) const {
+    const double to_max = static_cast<double>(part.m) - static_cast<double>(part.max) * factor;
+    const float weight = empty ? 0.0f : static_cast<float>(::exp2(to_max));
+    store_row(p.o + b * p.o_stride.request + t * p.o_stride.token + h * p.o_stride.head, part.o, weight);
+    p.l[b * p.l_stride.request + t * p.l_stride.token + h * p.l_stride.head] = part.l * weight;
+    p.m[b * p.m_stride.request + t * p.m_stride.token + h * p.m_stride.head] =
+        empty ? -INFINITY : part.max * fabsf(p.scale);
+  }
+
+  template <class Out>
+  void store_row(Out* out, const float* o, float weight) const {
+    const int dim = static_cast<int>(p.dim_v);
+    for (int d = 0; d < dim; d += kLanes) {
+      Isa::store_first(out + d, Isa::mul(Isa::load(o + d), Isa::set1(weight)), dim - d);
+    }
+  }
+
+  // ---- Tasks ---------------------------------------------------------------------------------------------------------------------------
+
+  float* partial(int64_t chunk) const {
+    const int64_t slot = ((b * p.kv_heads + head) * plan.tiles + tile) * plan.max_chunks + chunk;
+    return reinterpret_cast<float*>(base + plan.partial + static_cast<size_t>(slot) * plan.partial_bytes);
+  }
+  int64_t partial_row() const { return plan.o_row + 3; }
+
+  static void attend(const Problem& p, const Plan& plan, char* base, int64_t b, int64_t head, int64_t tile, int64_t chunk,
+                     int worker) {
+    const BlockAttn self(p, plan, base, b, head, tile, worker);
+    const int64_t rows = self.tokens * p.group;
+    const bool folds = !plan.split && plan.max_chunks > 1;
+    self.read_lists();
+    self.load_q();
+    for (int64_t t = 0; t < self.tokens; ++t) {
+      self.template at<int64_t>(plan.scratch.visible)[t] = visible_keys(p, b, self.first_token + t);
+    }
+    for (int64_t r = 0; r < rows; ++r) {
+      self.clear_row(r);
+      if (folds) self.clear_sum(r);
+    }
+    self.walk(plan.split ? chunk : -1);
+    for (int64_t r = 0; r < rows; ++r) {
+      const typename Softmax::Part part = self.part_of(r);
+      if (plan.split) {
+        float* to = self.partial(chunk) + r * self.partial_row();
+        to[0] = part.m;
+        to[1] = part.l;
+        to[2] = part.max;
+        memcpy(to + 3, part.o, static_cast<size_t>(plan.o_row) * sizeof(float));
+      } else if (folds) {
+        self.merge_into_sum(r, part);
+        self.finish_row(r, part_at(self.template at<float>(plan.scratch.sum) + r * 3,
+                                   self.template at<float>(plan.scratch.sum_o) + r * plan.o_row));
+      } else {
+        self.finish_row(r, part);
+      }
+    }
+  }
+
+  static void merge(const Problem& p, const Plan& plan, char* base, int64_t b, int64_t head, int64_t tile, int worker) {
+    const BlockAttn self(p, plan, base, b, head, tile, worker);
+    for (int64_t r = 0; r < self.tokens * p.group; ++r) {
+      self.clear_sum(r);
+      for (int64_t chunk = 0; chunk < plan.max_chunks; ++chunk) {
+        float* from = self.partial(chunk) + r * self.partial_row();
+        self.merge_into_sum(r, part_at(from, from + 3));
+      }
+      self.finish_row(r, part_at(self.template at<float>(plan.scratch.sum) + r * 3,
+                                 self.template at<float>(plan.scratch.sum_o) + r * plan.o_row));
+    }
+  }
+
+  static constexpr Kernel kernel() { return {pack, attend, merge, kLanes, Isa::kPair, Isa::kTileRows}; }
+};
+
+}  // namespace tessera::block_attn
+
+#endif  // TESSERA_OPS_BLOCK_ATTN_KERNEL_H_

@@ -1,0 +1,99 @@
+// How a checked call is cut into tasks. A pure function of the problem, the variant and whether this call does the whole
+// work; no choice here changes a bit of the result, except through the variant.
+#ifndef TESSERA_OPS_BLOCK_ATTN_PLAN_H_
+#define TESSERA_OPS_BLOCK_ATTN_PLAN_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "ops/block_attn/problem.h"
+
+namespace tessera::block_attn {
+
+struct Kernel;
+
+// Keys per softmax step and per packed piece: a block, or a piece of a block longer than this.
+constexpr int64_t kKeyTile = 128;
+// A row's selected keys are worked through in chunks of this many (in whole key tiles), each a state of its own, merged in
+// order. The chunk is a property of the row's list alone, so a row has the same bits whether one task does all its chunks
+// or, for decode, each chunk is a task.
+constexpr int64_t kChunkKeys = 2048;
+// Rows that go through QK, softmax and PV together.
+constexpr int kGroupRows = 48;
+// Lists that one tile of tokens may span: a block's members are one 64-bit mask.
+constexpr int64_t kTileLists = 64;
+// A request and KV head with no more query tiles than this has its chunks done as tasks of their own.
+constexpr int64_t kSplitTiles = 4;
+
+// Offsets of one worker's arrays in its scratch, in bytes. R = rows of a tile, T = tokens of a tile.
+struct Scratch {
+  size_t members;   // uint64 [N]: bit i set if list i of the tile holds the block
+  size_t touched;   // uint64 [ceil(N / 64)]: blocks that any list holds
+  size_t visible;   // int64 [T]: keys visible to each token
+  size_t q;         // operand [R][q_row]
+  size_t o;         // f32 [R][o_row]
+  size_t m;         // f32 [R]
+  size_t l;         // f32 [R][lanes]
+  size_t max;       // f32 [R][lanes]
+  size_t sum_o;     // f32 [R][o_row]: the chunks merged so far
+  size_t sum;       // f32 [R][3]: their m, l, max
+  size_t scores;    // f32 [kGroupRows][score_row]
+  size_t probs;     // operand [kGroupRows][score_row]; aliases scores where an operand is an f32
+  size_t rows;      // int32 [R]: rows that take part in a key tile
+  size_t limits;    // int32 [R]: their visible keys in it
+  size_t q_rows;    // const operand* [R]
+  size_t o_rows;    // float* [R]
+  size_t packed;    // one packed key tile (K, then V), for calls that pack on the fly
+  size_t patched;   // one packed V, for tiles where invisible values are not finite
+  size_t bytes;
+};
+
+struct Plan {
+  const Kernel* kernel;
+  int64_t tile_tokens;    // T: query tokens of a task
+  int64_t tiles_per_list; // > 1: a list's tokens are cut into this many tiles
+  int64_t lists_per_tile; // > 1: a tile covers the tokens of this many lists
+  int64_t tiles;          // per request and KV head
+  int64_t key_tile;       // keys per packed piece
+  int64_t tiles_per_block;
+  int64_t key_tiles;      // N * tiles_per_block
+  int64_t chunk_tiles;    // key tiles per chunk
+  int64_t max_chunks;     // no row has more
+  bool split;             // each chunk is a task
+  bool pack_once;         // every used key tile is packed once per call, before the attention
+  int64_t q_row;          // operands per row of Q, padded
+  int64_t o_row;          // f32 per row of O, padded
+  int64_t score_row;      // f32 per row of scores, padded
+  size_t packed_k_bytes;  // of one key tile
+  size_t packed_v_bytes;
+  Scratch scratch;
+  // Offsets in the workspace, in bytes.
+  size_t used;      // uint64 [B, Hkv, ceil(N / 64)]: blocks that any list holds
+  size_t packed;    // [B, Hkv, key tiles][packed_k_bytes + packed_v_bytes]
+  size_t finite;    // uint8 [B, Hkv, key tiles]: packed V holds only finite values
+  size_t partial;   // [B, Hkv, tiles, chunks][R][o_row + 3] f32
+  size_t workers;   // [workers][scratch.bytes]
+  size_t partial_bytes;  // of one (tile, chunk)
+  size_t bytes;     // of the whole workspace
+};
+
+// The steps of a call for one ISA and dtype, and the numbers of the ISA struct that a plan needs. `base` is the workspace, `worker` names a scratch that no other thread uses meanwhile.
+struct Kernel {
+  // Packs key tile `tile` of KV head `head` of request b into the workspace.
+  void (*pack)(const Problem&, const Plan&, char* base, int64_t b, int64_t head, int64_t tile);
+  // Attends tile `tile` (all chunks, and finishes it; or, when the plan splits, chunk `chunk` into its partial).
+  void (*attend)(const Problem&, const Plan&, char* base, int64_t b, int64_t head, int64_t tile, int64_t chunk,
+                 int worker);
+  // Merges a split tile's partials in order and finishes it.
+  void (*merge)(const Problem&, const Plan&, char* base, int64_t b, int64_t head, int64_t tile, int worker);
+  int lanes;
+  int pair;
+  int tile_rows;
+};
+
+// `whole`: the call does all tasks, not a part of them.
+Plan make_plan(const Problem& p, const Kernel& kernel, bool whole, int workers);
+
+}  // namespace tessera::block_attn
+
+#endif  // TESSERA_OPS_BLOCK_ATTN_PLAN_H_

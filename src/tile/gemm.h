@@ -1,0 +1,131 @@
+// The one multiplication of all kernels: C[rows][columns] (+)= A[rows][steps] * panel[steps][columns], f32 accumulation.
+//
+// A is read in place, a broadcast unit per row and step, so it needs no packing; a step loads the panel's vectors once for
+// all rows. Every C element sums its steps in increasing order whatever the number of rows or columns beside it: a row's
+// bits do not depend on its neighbours. Rows are cut into tiles of nearly equal height, at most Isa::kRows: one row left
+// over would run at the latency of its own additions, a third of the speed.
+#ifndef TESSERA_TILE_GEMM_H_
+#define TESSERA_TILE_GEMM_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "tile/panel.h"
+
+namespace tessera {
+
+template <class Isa>
+struct Gemm {
+  using operand = typename Isa::operand;
+  using vec = typename Isa::vec;
+  using unit = typename Isa::unit;
+  static constexpr int kLanes = Isa::kLanes;
+  static constexpr int kPair = Isa::kPair;
+
+  // What the tiles of one call share.
+  struct Panel {
+    const operand* data;  // [steps][stride]
+    int64_t stride;       // elements from one step to the next
+    int steps;
+    bool accumulate;   // add to C, else overwrite it
+    const char* next;  // read soon: each row tile prefetches one 64-byte line of it per step
+  };
+
+  template <int kM, int kN>
+  static void tile(const Panel& panel, const operand* const* a, float* const* c, int64_t column) {
+    vec acc[kM][kN];
+    for (int m = 0; m < kM; ++m) {
+      for (int n = 0; n < kN; ++n) {
+        acc[m][n] = panel.accumulate ? Isa::load(c[m] + column + n * kLanes) : Isa::set1(0.0f);
+      }
+    }
+    const operand* row[kM];
+    for (int m = 0; m < kM; ++m) row[m] = a[m];
+    const operand* b = panel.data;
+    const int64_t stride = panel.stride;
+    const char* next = panel.next;
+    for (int64_t s = 0; s < panel.steps; ++s) {
+      unit u[kN];
+#pragma GCC unroll 8
+      for (int n = 0; n < kN; ++n) u[n] = Isa::load_unit(b + n * kLanes * kPair);
+      Isa::prefetch(next + s * 64);
+#pragma GCC unroll 8
+      for (int m = 0; m < kM; ++m) {
+        const unit r = Isa::broadcast_unit(row[m] + s * kPair);
+#pragma GCC unroll 8
+        for (int n = 0; n < kN; ++n) acc[m][n] = Isa::dot(acc[m][n], r, u[n]);
+      }
+      b += stride;
+    }
+    for (int m = 0; m < kM; ++m) {
+      for (int n = 0; n < kN; ++n) Isa::store(c[m] + column + n * kLanes, acc[m][n]);
+    }
+  }
+
+  using TileFn = void (*)(const Panel&, const operand* const*, float* const*, int64_t);
+
+  template <int kM>
+  static void row(TileFn* fns) {
+    fns[0] = tile<kM, 1>;
+    if constexpr (Isa::kVecs >= 2) fns[1] = tile<kM, 2>;
+    if constexpr (Isa::kVecs >= 4) {
+      fns[2] = tile<kM, 3>;
+      fns[3] = tile<kM, 4>;
+    }
+  }
+
+  // The tile of m rows and n vectors.
+  static TileFn pick(int m, int n) {
+    static_assert(Isa::kRows <= 6 && (Isa::kVecs <= 2 || Isa::kVecs == 4));
+    TileFn fns[4];
+    switch (m) {
+      case 1: row<1>(fns); break;
+      case 2: row<2>(fns); break;
+      case 3: row<3>(fns); break;
+      case 4: row<4>(fns); break;
+      default:
+        if constexpr (Isa::kRows >= 6) {
+          if (m == 5) row<5>(fns);
+          if (m == 6) row<6>(fns);
+        }
+    }
+    return fns[n - 1];
+  }
+
+  // C columns [column, column + n * kLanes) of `rows` rows.
+  static void rows(Panel panel, int rows, const operand* const* a, float* const* c, int64_t column, int n) {
+    const int tiles = (rows + Isa::kRows - 1) / Isa::kRows;
+    for (int t = 0; t < tiles; ++t) {
+      const int first = t * rows / tiles;
+      const int end = (t + 1) * rows / tiles;
+      pick(end - first, n)(panel, a + first, c + first, column);
+      // The first few tiles fetch the whole next panel; the rest touch the line they have at hand.
+      const int64_t fetched = static_cast<int64_t>(t + 1) * panel.steps * 64;
+      const int64_t panel_bytes = panel.stride * static_cast<int64_t>(sizeof(operand)) * panel.steps;
+      panel.next = fetched < panel_bytes ? panel.next + static_cast<int64_t>(panel.steps) * 64
+                                         : reinterpret_cast<const char*>(panel.data);
+    }
+  }
+
+  // C[rows][first `columns` vectors of the packed matrix], all panels; `width` vectors were packed with `packed_steps`
+  // steps, of which the first `steps` count. `next` is what the caller reads after this.
+  static void all(const operand* packed, int width, int packed_steps, int steps, int columns, bool accumulate, int rows_n,
+                  const operand* const* a, float* const* c, const void* next) {
+    using P = Panels<Isa>;
+    for (int p = 0; p < P::count(width); ++p) {
+      const int first = P::begin(width, p);
+      if (first >= columns) break;
+      const int end = P::begin(width, p + 1);
+      const operand* data = P::at(packed, packed_steps, first);
+      const bool last = end >= columns;
+      const void* after = last ? next : static_cast<const void*>(P::at(packed, packed_steps, end));
+      const Panel panel = {data, static_cast<int64_t>(end - first) * kLanes * kPair, steps, accumulate,
+                           static_cast<const char*>(after)};
+      rows(panel, rows_n, a, c, static_cast<int64_t>(first) * kLanes, (end < columns ? end : columns) - first);
+    }
+  }
+};
+
+}  // namespace tessera
+
+#endif  // TESSERA_TILE_GEMM_H_

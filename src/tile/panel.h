@@ -1,0 +1,100 @@
+// Packed panels: the one format in which the micro-kernel reads K^T and V.
+//
+// A panel covers up to Isa::kVecs vectors of columns; for each step of the contraction it holds one 32-bit unit per
+// column, [steps][columns], and a unit is one f32 or a pair of bf16 that are neighbours along the contraction. For K the
+// columns are keys and the contraction runs over D, so packing transposes; for V the columns are features and the
+// contraction runs over keys. `vecs` vectors are cut into ceil(vecs / kVecs) panels of nearly equal width (5 vectors make
+// 3 + 2, not 4 + 1: a one-vector panel would leave the multipliers waiting for their own results).
+// Columns and steps past the data are zero.
+#ifndef TESSERA_TILE_PANEL_H_
+#define TESSERA_TILE_PANEL_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+namespace tessera {
+
+template <class Isa>
+struct Panels {
+  using operand = typename Isa::operand;
+  using unit = typename Isa::unit;
+  static constexpr int kLanes = Isa::kLanes;
+  static constexpr int kPair = Isa::kPair;
+  static constexpr int kUnitBytes = 4;
+
+  static int vecs(int64_t columns) { return static_cast<int>((columns + kLanes - 1) / kLanes); }
+  static int steps(int64_t depth) { return static_cast<int>((depth + kPair - 1) / kPair); }
+  static int count(int vecs) { return (vecs + Isa::kVecs - 1) / Isa::kVecs; }
+  // First vector of panel p; panel p ends where p + 1 begins.
+  static int begin(int vecs, int p) { return static_cast<int>(static_cast<int64_t>(p) * vecs / count(vecs)); }
+  static size_t bytes(int64_t columns, int64_t depth) {
+    return static_cast<size_t>(vecs(columns)) * kLanes * static_cast<size_t>(steps(depth)) * kUnitBytes;
+  }
+  static operand* at(operand* packed, int steps, int first_vec) {
+    return packed + static_cast<int64_t>(first_vec) * kLanes * steps * kPair;
+  }
+  static const operand* at(const operand* packed, int steps, int first_vec) {
+    return packed + static_cast<int64_t>(first_vec) * kLanes * steps * kPair;
+  }
+
+  // rows: n keys of `depth` features, `stride` elements apart. Packs their transpose.
+  template <class In>
+  static void pack_keys(const In* rows, int64_t stride, int n, int depth, operand* packed) {
+    const int all_vecs = vecs(n);
+    const int all_steps = steps(depth);
+    for (int p = 0; p < count(all_vecs); ++p) {
+      const int first = begin(all_vecs, p);
+      const int width = begin(all_vecs, p + 1) - first;
+      operand* panel = at(packed, all_steps, first);
+      for (int v = 0; v < width; ++v) {
+        const int key = (first + v) * kLanes;
+        for (int s = 0; s < all_steps; s += kLanes) {
+          unit r[kLanes];
+          for (int i = 0; i < kLanes; ++i) {
+            const bool exists = key + i < n;
+            r[i] = Isa::units(exists ? rows + (key + i) * stride + s * kPair : rows, exists ? depth - s * kPair : 0);
+          }
+          Isa::transpose(r);
+          for (int i = 0; i < kLanes && s + i < all_steps; ++i) {
+            Isa::store_unit(panel + (static_cast<int64_t>(s + i) * width + v) * kLanes * kPair, r[i]);
+          }
+        }
+      }
+    }
+  }
+
+  // rows: n keys of `columns` features, `stride` elements apart; keys up to `depth` are zeros. Returns whether every
+  // element is finite: a probability of zero hides a finite value of an invisible key, but not a NaN.
+  template <class In>
+  static bool pack_values(const In* rows, int64_t stride, int n, int depth, int columns, operand* packed) {
+    const int all_vecs = vecs(columns);
+    const int all_steps = steps(depth);
+    typename Isa::vec watch = Isa::set1(0.0f);
+    for (int p = 0; p < count(all_vecs); ++p) {
+      const int first = begin(all_vecs, p);
+      const int width = begin(all_vecs, p + 1) - first;
+      operand* panel = at(packed, all_steps, first);
+      for (int s = 0; s < all_steps; ++s) {
+        for (int v = 0; v < width; ++v) {
+          const int column = (first + v) * kLanes;
+          const int left = columns - column;
+          const In* pair[kPair];
+          for (int i = 0; i < kPair; ++i) {
+            const int key = s * kPair + i;
+            pair[i] = key < n ? rows + key * stride + column : nullptr;
+          }
+          const unit u = Isa::column_units(pair, pair[0] == nullptr ? 0 : left < kLanes ? left : kLanes);
+          watch = Isa::watch_nonfinite(watch, u);
+          Isa::store_unit(panel, u);
+          panel += kLanes * kPair;
+        }
+      }
+    }
+    const float sum = Isa::reduce_add(watch);
+    return sum == sum;
+  }
+};
+
+}  // namespace tessera
+
+#endif  // TESSERA_TILE_PANEL_H_
