@@ -1,0 +1,35 @@
+"""Attention over the blocks that matter: sparse attention for CPUs.
+
+Functions take torch CPU tensors (bf16, f16, f32, int32), NumPy arrays (bfloat16 as `ml_dtypes.bfloat16`) and any object with
+DLPack; they read them in place, strides included, and return the kind they were given. Every error is a ValueError,
+TypeError, NotImplementedError or MemoryError that names the operator and the argument, raised before anything is written.
+"""
+
+from tessera._core import __version__
+from tessera._host import build_block_kv_indices, build_causal_block_mask, dense_gqa_reference
+from tessera._info import explain, get_num_threads, info, set_num_threads
+from tessera._ops import (
+    block_sparse_gqa_prefill,
+    block_sparse_gqa_prefill_state,
+    cp_merge,
+    mass_select,
+    merge_states,
+    moba_select,
+)
+
+__all__ = [
+    "__version__",
+    "block_sparse_gqa_prefill",
+    "block_sparse_gqa_prefill_state",
+    "build_block_kv_indices",
+    "build_causal_block_mask",
+    "cp_merge",
+    "dense_gqa_reference",
+    "explain",
+    "get_num_threads",
+    "info",
+    "mass_select",
+    "merge_states",
+    "moba_select",
+    "set_num_threads",
+]

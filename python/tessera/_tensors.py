@@ -1,0 +1,86 @@
+"""Kinds of tensors: making one of a given kind, and turning results into the kind of the inputs.
+
+torch is never imported here: a torch tensor can only be met when the caller has imported torch already.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+
+_FLOATS = ("bfloat16", "float16", "float32")
+
+
+def is_torch(value: Any) -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Tensor)
+
+
+def numpy_dtype(name: str) -> Any:
+    if name == "bfloat16":
+        import ml_dtypes
+
+        return ml_dtypes.bfloat16
+    return name
+
+
+def empty(like: Any, shape: tuple[int, ...], dtype: str) -> Any:
+    """An uninitialised result: a torch tensor for torch, else a NumPy array. Called by the compiled module."""
+    if is_torch(like):
+        return like.new_empty(shape, dtype=getattr(sys.modules["torch"], dtype))
+    return np.empty(shape, numpy_dtype(dtype))
+
+
+def give_back(result: Any, like: Any) -> Any:
+    """A result of `empty` as the kind of `like`, sharing memory. Called by the compiled module.
+
+    Producers that are neither torch nor NumPy are asked for `from_dlpack`, in their array-API namespace or else in their
+    top-level package; without one the result stays a NumPy array.
+    """
+    if is_torch(like) or isinstance(like, np.ndarray):
+        return result
+    if hasattr(like, "__array_namespace__"):
+        namespace = like.__array_namespace__()
+    else:
+        namespace = sys.modules.get(type(like).__module__.partition(".")[0])
+    from_dlpack = getattr(namespace, "from_dlpack", None)
+    if from_dlpack is None:
+        return result
+    from tessera import _core
+
+    return from_dlpack(_core.as_dlpack(result))
+
+
+def float_dtype_name(op: str, argument: str, dtype: Any) -> str:
+    """The name of a NumPy scalar type, NumPy dtype or torch dtype that a result may have."""
+    if type(dtype).__module__ == "torch":
+        name = str(dtype).removeprefix("torch.")
+    else:
+        try:
+            name = np.dtype(dtype).name
+        except TypeError:
+            name = repr(dtype)
+    if name not in _FLOATS:
+        raise TypeError(f"{op}: {argument} is {name}; accepted: {', '.join(_FLOATS)}")
+    return name
+
+
+def to_numpy(value: Any) -> np.ndarray:
+    """For host helpers only: a NumPy array that shares memory where NumPy can, bfloat16 widened to float32 for torch."""
+    if is_torch(value):
+        value = value.detach()
+        if value.dtype == sys.modules["torch"].bfloat16:
+            value = value.float()
+        return value.numpy()
+    if hasattr(value, "__array__") or not hasattr(value, "__dlpack__"):
+        return np.asarray(value)
+    return np.from_dlpack(value)
+
+
+def from_numpy(result: np.ndarray, like: Any) -> Any:
+    """The opposite of `to_numpy`: the array as the kind of `like`."""
+    if is_torch(like):
+        return sys.modules["torch"].from_numpy(result)
+    return give_back(result, like)

@@ -1,0 +1,130 @@
+#include "python/call.h"
+
+#include <limits>
+
+namespace tessera::python {
+namespace {
+
+// Making a tensor of some kind, and turning one into another, is Python's business: tessera/_tensors.py.
+struct Makers {
+  nb::object empty = nb::module_::import_("tessera._tensors").attr("empty");
+  nb::object give_back = nb::module_::import_("tessera._tensors").attr("give_back");
+};
+
+const Makers& makers() {
+  static const Makers* const m = new Makers;
+  return *m;
+}
+
+std::string shown(nb::handle value) { return nb::str(nb::repr(value)).c_str(); }
+
+}  // namespace
+
+std::string& forced_variant() {
+  static thread_local std::string name;
+  return name;
+}
+
+void raise_status(tessera_status status, const char* op) {
+  std::string text = tessera_last_error();
+  if (text.empty()) text = std::string(op) + ": failed";
+  PyObject* type = PyExc_RuntimeError;
+  if (status == TESSERA_INVALID_ARGUMENT) type = PyExc_ValueError;
+  if (status == TESSERA_TYPE_ERROR) type = PyExc_TypeError;
+  if (status == TESSERA_NOT_IMPLEMENTED) type = PyExc_NotImplementedError;
+  if (status == TESSERA_OUT_OF_MEMORY) type = PyExc_MemoryError;
+  PyErr_SetString(type, text.c_str());
+  throw nb::python_error();
+}
+
+Call::Call(const char* op, nb::handle backend) : op_(op), variant_(forced_variant()) {
+  const bool reference = nb::isinstance<nb::str>(backend) && backend.equal(nb::str("reference"));
+  if (!reference && !(nb::isinstance<nb::str>(backend) && backend.equal(nb::str("native")))) {
+    refuse(PyExc_ValueError, {op, "backend"}, "is " + shown(backend) + "; accepted: 'native' or 'reference'");
+  }
+  context_.backend = reference ? TESSERA_BACKEND_REFERENCE : TESSERA_BACKEND_NATIVE;
+  context_.variant = variant_.empty() ? nullptr : variant_.c_str();
+  owners_.reserve(8);
+}
+
+tessera_tensor Call::input(const char* name, nb::handle value, const char* dtypes, int64_t index) {
+  View view = view_of(value, {op_, name, index}, dtypes, Access::kRead);
+  owners_.push_back(std::move(view.owner));
+  if (!like_.is_valid()) like_ = nb::borrow(value);
+  return view.tensor;
+}
+
+tessera_tensor Call::q_offset(nb::handle value, int64_t batch) {
+  if (value.is_none()) return {};
+  if (is_tensor(value)) return input("q_offset", value, kI32);
+  if (!PyIndex_Check(value.ptr())) {
+    refuse(PyExc_TypeError, {op_, "q_offset"}, "is " + shown(value) + "; accepted: an int or int32 [B]");
+  }
+  const int64_t offset = integer("q_offset", value);
+  using Limits = std::numeric_limits<int32_t>;
+  if (offset < Limits::min() || offset > Limits::max()) {
+    refuse(PyExc_ValueError, {op_, "q_offset"}, "is " + std::to_string(offset) + "; accepted: what fits an int32");
+  }
+  offset_ = static_cast<int32_t>(offset);
+  return {&offset_, TESSERA_I32, 1, {batch}, {0}};
+}
+
+int64_t Call::integer(const char* name, nb::handle value) const {
+  if (!PyIndex_Check(value.ptr()) || is_tensor(value)) {
+    refuse(PyExc_TypeError, {op_, name}, "is " + shown(value) + "; accepted: an int");
+  }
+  const nb::object index = nb::steal(PyNumber_Index(value.ptr()));
+  if (!index.is_valid()) throw nb::python_error();
+  const long long result = PyLong_AsLongLong(index.ptr());
+  if (result == -1 && PyErr_Occurred()) {
+    PyErr_Clear();
+    refuse(PyExc_ValueError, {op_, name}, "is " + shown(value) + "; accepted: what fits an int64");
+  }
+  return result;
+}
+
+int64_t Call::positive(const char* name, nb::handle value) const {
+  const int64_t result = integer(name, value);
+  if (result < 1) refuse(PyExc_ValueError, {op_, name}, "is " + std::to_string(result) + "; accepted: at least 1");
+  return result;
+}
+
+bool Call::flag(const char* name, nb::handle value) const {
+  if (!PyBool_Check(value.ptr())) refuse(PyExc_TypeError, {op_, name}, "is " + shown(value) + "; accepted: a bool");
+  return value.ptr() == Py_True;
+}
+
+const float* Call::optional_float(const char* name, nb::handle value) {
+  if (value.is_none()) return nullptr;
+  const double number = PyFloat_AsDouble(value.ptr());
+  if (number == -1 && PyErr_Occurred()) {
+    PyErr_Clear();
+    refuse(PyExc_TypeError, {op_, name}, "is " + shown(value) + "; accepted: a float");
+  }
+  float_ = static_cast<float>(number);
+  return &float_;
+}
+
+Call::Output Call::new_output(const Shape& shape, const char* dtype_name) const {
+  const nb::object sizes = nb::steal(PyTuple_New(static_cast<Py_ssize_t>(shape.size())));
+  for (size_t i = 0; i < shape.size(); ++i) {
+    PyTuple_SetItem(sizes.ptr(), static_cast<Py_ssize_t>(i), PyLong_FromLongLong(shape[i]));
+  }
+  const nb::object object = makers().empty(like_, sizes, dtype_name);
+  return {view_of(object, {op_, "result"}, kFloats, Access::kRead).tensor, object, false};
+}
+
+Call::Output Call::output(const char* name, nb::handle given, const char* dtypes, const Shape& shape,
+                          tessera_dtype dtype) {
+  if (given.is_none()) return new_output(shape, dtype_name(dtype));
+  View view = view_of(given, {op_, name}, dtypes, Access::kWrite);
+  owners_.push_back(std::move(view.owner));
+  return {view.tensor, nb::borrow(given), true};
+}
+
+nb::object Call::result(const Output& output) const {
+  if (output.given || output.object.type().is(like_.type())) return output.object;
+  return makers().give_back(output.object, like_);
+}
+
+}  // namespace tessera::python

@@ -1,0 +1,84 @@
+// One call of an operator from Python: takes the arguments apart, makes the outputs that were not given, runs the C
+// function with the GIL released, and raises what it reports. Whatever memory the C function sees is kept alive until
+// the Call ends.
+#ifndef TESSERA_PYTHON_CALL_H_
+#define TESSERA_PYTHON_CALL_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "python/tensor.h"
+
+namespace tessera::python {
+
+constexpr char kFloats[] = "bf16, f16 or f32";
+constexpr char kF32[] = "f32";
+constexpr char kI32[] = "int32";
+
+using Shape = std::vector<int64_t>;
+
+// The variant that this thread's calls are forced to use; empty: none.
+std::string& forced_variant();
+
+// Raises what a C function reported on this thread. `op` stands in for an empty message.
+[[noreturn]] void raise_status(tessera_status status, const char* op);
+
+class Call {
+ public:
+  // `backend`: "native" or "reference".
+  Call(const char* op, nb::handle backend);
+
+  const char* op() const { return op_; }
+
+  // Results are of the kind (NumPy, torch, ...) of the first input.
+  tessera_tensor input(const char* name, nb::handle value, const char* dtypes, int64_t index = -1);
+
+  // None: absent. An int: that offset for every request.
+  tessera_tensor q_offset(nb::handle value, int64_t batch);
+
+  int64_t integer(const char* name, nb::handle value) const;
+  int64_t positive(const char* name, nb::handle value) const;  // 0 is C's "default"; from Python it is a mistake
+  bool flag(const char* name, nb::handle value) const;
+  const float* optional_float(const char* name, nb::handle value);  // None: nullptr
+
+  // An output: the given tensor, or if None a new one.
+  struct Output {
+    tessera_tensor view;
+    nb::object object;
+    bool given;
+  };
+  Output output(const char* name, nb::handle given, const char* dtypes, const Shape& shape, tessera_dtype dtype);
+  Output new_output(const Shape& shape, const char* dtype_name) const;
+
+  template <class Args>
+  void run(tessera_status (*function)(const Args*, const tessera_context*), const Args& args) const {
+    run([&] { return function(&args, &context_); });
+  }
+  template <class F>
+  void run(const F& function) const {
+    tessera_status status;
+    {
+      nb::gil_scoped_release unlocked;
+      status = function();
+    }
+    if (status != TESSERA_OK) raise_status(status, op_);
+  }
+  const tessera_context& context() const { return context_; }
+
+  // What the caller gets: a given tensor itself, a new one in the kind of the first input.
+  nb::object result(const Output& output) const;
+
+ private:
+  const char* op_;
+  nb::object like_;
+  std::string variant_;
+  tessera_context context_{};
+  std::vector<nb::object> owners_;
+  int32_t offset_ = 0;
+  float float_ = 0;
+};
+
+}  // namespace tessera::python
+
+#endif  // TESSERA_PYTHON_CALL_H_

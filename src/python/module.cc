@@ -1,0 +1,8 @@
+// tessera._core: the C ABI for Python. The package's public functions, with their defaults and documentation, are in
+// python/tessera; what is here takes every argument by position.
+#include "python/module.h"
+
+NB_MODULE(_core, m) {
+  tessera::python::bind_operators(m);
+  tessera::python::bind_info(m);
+}

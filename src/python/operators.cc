@@ -1,0 +1,208 @@
+// The operators, one function each: Python's arguments in the order of the signatures in tessera/_ops.py, by position.
+#include <algorithm>
+
+#include "python/call.h"
+#include "python/module.h"
+
+namespace tessera::python {
+namespace {
+
+// ---- Block-sparse attention
+// ---------------------------------------------------------------------------------------------
+
+tessera_block_sparse_gqa_prefill_args prefill_inputs(Call& call, nb::handle q, nb::handle k, nb::handle v,
+                                                     nb::handle kv_indices, nb::handle block_size, nb::handle block_q,
+                                                     nb::handle causal, nb::handle softmax_scale, nb::handle q_offset) {
+  tessera_block_sparse_gqa_prefill_args args{};
+  args.q = call.input("q", q, kFloats);
+  args.k = call.input("k", k, kFloats);
+  args.v = call.input("v", v, kFloats);
+  args.kv_indices = call.input("kv_indices", kv_indices, kI32);
+  args.block_size = call.positive("block_size", block_size);
+  args.block_q = block_q.is_none() ? 0 : call.positive("block_q", block_q);
+  args.mask = call.flag("causal", causal) ? TESSERA_MASK_CAUSAL : TESSERA_MASK_NONE;
+  args.softmax_scale = call.optional_float("softmax_scale", softmax_scale);
+  args.q_offset = call.q_offset(q_offset, args.q.shape[0]);
+  return args;
+}
+
+nb::object block_sparse_gqa_prefill(nb::handle q, nb::handle k, nb::handle v, nb::handle kv_indices,
+                                    nb::handle block_size, nb::handle block_q, nb::handle causal,
+                                    nb::handle softmax_scale, nb::handle q_offset, nb::handle return_lse,
+                                    nb::handle out, nb::handle lse, nb::handle backend) {
+  Call call("block_sparse_gqa_prefill", backend);
+  auto args = prefill_inputs(call, q, k, v, kv_indices, block_size, block_q, causal, softmax_scale, q_offset);
+  const bool with_lse = call.flag("return_lse", return_lse);
+  const int64_t* const s = args.q.shape;
+  const Call::Output o = call.output("out", out, kFloats, {s[0], s[1], s[2], args.v.shape[3]}, args.q.dtype);
+  args.out = o.view;
+  if (!with_lse && lse.is_none()) {
+    call.run(tessera_block_sparse_gqa_prefill, args);
+    return call.result(o);
+  }
+  const Call::Output l = call.output("lse", lse, kF32, {s[0], s[1], s[2]}, TESSERA_F32);
+  args.lse = l.view;
+  call.run(tessera_block_sparse_gqa_prefill, args);
+  if (!with_lse) return call.result(o);
+  return nb::make_tuple(call.result(o), call.result(l));
+}
+
+nb::object block_sparse_gqa_prefill_state(nb::handle q, nb::handle k, nb::handle v, nb::handle kv_indices,
+                                          nb::handle block_size, nb::handle block_q, nb::handle causal,
+                                          nb::handle softmax_scale, nb::handle q_offset, nb::handle backend) {
+  Call call("block_sparse_gqa_prefill_state", backend);
+  auto args = prefill_inputs(call, q, k, v, kv_indices, block_size, block_q, causal, softmax_scale, q_offset);
+  const int64_t* const s = args.q.shape;
+  const Call::Output o = call.output("o", nb::none(), kF32, {s[0], s[1], s[2], args.v.shape[3]}, TESSERA_F32);
+  const Call::Output l = call.output("l", nb::none(), kF32, {s[0], s[1], s[2]}, TESSERA_F32);
+  const Call::Output m = call.output("m", nb::none(), kF32, {s[0], s[1], s[2]}, TESSERA_F32);
+  args.state_o = o.view;
+  args.state_l = l.view;
+  args.state_m = m.view;
+  call.run(tessera_block_sparse_gqa_prefill_state, args);
+  return nb::make_tuple(call.result(o), call.result(l), call.result(m));
+}
+
+// Takes the arguments of the call that it explains, and runs nothing.
+nb::object block_sparse_gqa_prefill_explain(nb::handle q, nb::handle k, nb::handle v, nb::handle kv_indices,
+                                            nb::handle block_size, nb::handle block_q, nb::handle causal,
+                                            nb::handle softmax_scale, nb::handle q_offset, nb::handle, nb::handle out,
+                                            nb::handle lse, nb::handle backend) {
+  Call call("block_sparse_gqa_prefill", backend);
+  auto args = prefill_inputs(call, q, k, v, kv_indices, block_size, block_q, causal, softmax_scale, q_offset);
+  const int64_t* const s = args.q.shape;
+  args.out = call.output("out", out, kFloats, {s[0], s[1], s[2], args.v.shape[3]}, args.q.dtype).view;
+  if (!lse.is_none()) args.lse = call.output("lse", lse, kF32, {}, TESSERA_F32).view;
+  char text[8192];
+  call.run([&] { return tessera_block_sparse_gqa_prefill_explain(&args, &call.context(), text, sizeof text); });
+  return nb::str(text);
+}
+
+// ---- Merging
+// ------------------------------------------------------------------------------------------------------------
+
+using Views = std::vector<tessera_tensor>;
+
+nb::object tuple_of(nb::handle value, const Argument& argument, const char* accepted) {
+  nb::object tuple;
+  if (!is_tensor(value)) tuple = nb::steal(PySequence_Tuple(value.ptr()));
+  if (tuple.is_valid()) return tuple;
+  PyErr_Clear();
+  refuse(PyExc_TypeError, argument, std::string("is not a sequence; accepted: ") + accepted);
+}
+
+// A list of tuples of tensors as one list of views per position in the tuple.
+std::vector<Views> unzip(Call& call, const char* name, nb::handle states, const char* accepted,
+                         const std::vector<const char*>& dtypes) {
+  const nb::object list = tuple_of(states, {call.op(), name}, accepted);
+  if (nb::len(list) == 0) refuse(PyExc_ValueError, {call.op(), name}, std::string("is empty; accepted: ") + accepted);
+  std::vector<Views> views(dtypes.size());
+  for (size_t i = 0; i < nb::len(list); ++i) {
+    const Argument state{call.op(), name, static_cast<int64_t>(i)};
+    const nb::object parts = tuple_of(list[i], state, accepted);
+    if (nb::len(parts) != dtypes.size()) {
+      refuse(PyExc_ValueError, state, "has " + std::to_string(nb::len(parts)) + " entries; accepted: " + accepted);
+    }
+    for (size_t part = 0; part < dtypes.size(); ++part) {
+      views[part].push_back(call.input(name, nb::object(parts[part]), dtypes[part], state.index));
+    }
+  }
+  return views;
+}
+
+Shape shape_of(const tessera_tensor& t) { return Shape(t.shape, t.shape + std::min(t.ndim, TESSERA_MAX_DIMS)); }
+
+nb::object cp_merge(nb::handle states, const char* output_dtype, nb::handle backend) {
+  Call call("cp_merge", backend);
+  const auto views = unzip(call, "states", states, "at least one (o, l, m)", {kF32, kF32, kF32});
+  const Call::Output out = call.new_output(shape_of(views[0][0]), output_dtype);
+  const tessera_cp_merge_args args{views[0].data(), views[1].data(), views[2].data(),
+                                   static_cast<int64_t>(views[0].size()), out.view};
+  call.run(tessera_cp_merge, args);
+  return call.result(out);
+}
+
+nb::object merge_states(nb::handle partials, nb::handle backend) {
+  Call call("merge_states", backend);
+  const auto views = unzip(call, "partials", partials, "at least one (out, lse)", {kFloats, kF32});
+  const Call::Output out = call.new_output(shape_of(views[0][0]), dtype_name(views[0][0].dtype));
+  const Call::Output lse = call.new_output(shape_of(views[1][0]), "float32");
+  const tessera_merge_states_args args{views[0].data(), views[1].data(), static_cast<int64_t>(views[0].size()),
+                                       out.view, lse.view};
+  call.run(tessera_merge_states, args);
+  return nb::make_tuple(call.result(out), call.result(lse));
+}
+
+// ---- Selection
+// ----------------------------------------------------------------------------------------------------------
+
+// A new [B, Hkv, nQ, topk]. Sizes that the operator will refuse give an empty tensor.
+template <class Args>
+Call::Output new_indices(const Call& call, const Args& args) {
+  const int64_t query_blocks = (args.q.shape[1] + args.block_q - 1) / args.block_q;
+  return call.new_output({args.q.shape[0], args.k.shape[2], query_blocks, std::max<int64_t>(args.topk, 0)}, "int32");
+}
+
+nb::object moba_select(nb::handle q, nb::handle k, nb::handle topk, nb::handle block_size, nb::handle block_q,
+                       nb::handle local_blocks, nb::handle init_blocks, nb::handle q_offset, nb::handle backend) {
+  Call call("moba_select", backend);
+  tessera_moba_select_args args{};
+  args.q = call.input("q", q, kFloats);
+  args.k = call.input("k", k, kFloats);
+  args.topk = call.integer("topk", topk);
+  args.block_size = call.positive("block_size", block_size);
+  args.block_q = call.positive("block_q", block_q);
+  args.local_blocks = call.integer("local_blocks", local_blocks);
+  args.init_blocks = call.integer("init_blocks", init_blocks);
+  args.q_offset = call.q_offset(q_offset, args.q.shape[0]);
+  const Call::Output indices = new_indices(call, args);
+  args.indices = indices.view;
+  call.run(tessera_moba_select, args);
+  return call.result(indices);
+}
+
+nb::object mass_select(nb::handle q, nb::handle k, nb::handle topk, nb::handle block_size, nb::handle block_q,
+                       nb::handle stride, nb::handle local_blocks, nb::handle init_blocks, nb::handle softmax_scale,
+                       nb::handle q_offset, nb::handle backend) {
+  Call call("mass_select", backend);
+  tessera_mass_select_args args{};
+  args.q = call.input("q", q, kFloats);
+  args.k = call.input("k", k, kFloats);
+  args.topk = call.integer("topk", topk);
+  args.block_size = call.positive("block_size", block_size);
+  args.block_q = call.positive("block_q", block_q);
+  args.stride = call.positive("stride", stride);
+  args.local_blocks = call.integer("local_blocks", local_blocks);
+  args.init_blocks = call.integer("init_blocks", init_blocks);
+  args.softmax_scale = call.optional_float("softmax_scale", softmax_scale);
+  args.q_offset = call.q_offset(q_offset, args.q.shape[0]);
+  const Call::Output indices = new_indices(call, args);
+  args.indices = indices.view;
+  call.run(tessera_mass_select, args);
+  return call.result(indices);
+}
+
+template <class>
+auto anything() {
+  return nb::arg().none();
+}
+
+// Every argument may be None as far as nanobind is concerned: what is wrong with one is said by Call, by name.
+template <class... Arguments>
+void bind(nb::module_& m, const char* name, nb::object (*function)(Arguments...)) {
+  m.def(name, function, anything<Arguments>()...);
+}
+
+}  // namespace
+
+void bind_operators(nb::module_& m) {
+  bind(m, "block_sparse_gqa_prefill", block_sparse_gqa_prefill);
+  bind(m, "block_sparse_gqa_prefill_state", block_sparse_gqa_prefill_state);
+  bind(m, "block_sparse_gqa_prefill_explain", block_sparse_gqa_prefill_explain);
+  bind(m, "cp_merge", cp_merge);
+  bind(m, "merge_states", merge_states);
+  bind(m, "moba_select", moba_select);
+  bind(m, "mass_select", mass_select);
+}
+
+}  // namespace tessera::python
