@@ -25,6 +25,7 @@ struct Call {
     dim_v = v.size(3);
     block = args.block_size == 0 ? 128 : args.block_size;
     block_q = args.block_q == 0 ? block : args.block_q;
+    blocks = keys / block + (keys % block != 0 ? 1 : 0);
     causal = args.mask == TESSERA_MASK_CAUSAL;
     scale = args.softmax_scale == nullptr ? 1 / std::sqrt(static_cast<double>(dim)) : *args.softmax_scale;
   }
@@ -37,13 +38,13 @@ struct Call {
     const int64_t lists = ids.size(ids.rank() - 2);
     const int64_t width = ids.last_size();
     const int64_t list = ids.rank() == 4 ? (b * kv_heads + kv_head) * lists + i : b * lists + i;
-    std::set<int64_t> blocks;
+    std::set<int64_t> chosen;
     for (int64_t w = 0; w < width; ++w) {
       const int64_t id = static_cast<int64_t>(ids.get(list * width + w));
-      if (id >= 0 && id * block < keys) blocks.insert(id);
+      if (id >= 0 && id < blocks) chosen.insert(id);
     }
     std::vector<int64_t> listed;
-    for (int64_t id : blocks) {
+    for (int64_t id : chosen) {
       for (int64_t key = id * block; key < std::min((id + 1) * block, keys); ++key) listed.push_back(key);
     }
     return listed;
@@ -66,7 +67,7 @@ struct Call {
   }
 
   View q, k, v, ids, q_offset;
-  int64_t requests, queries, heads, keys, kv_heads, dim, dim_v, block, block_q;
+  int64_t requests, queries, heads, keys, kv_heads, dim, dim_v, block, block_q, blocks;
   bool causal;
   double scale;
 };
@@ -146,14 +147,12 @@ Attention attention(const tessera_block_sparse_gqa_prefill_args& args) {
 }  // namespace reference
 
 Status reference_block_sparse_gqa_prefill(const tessera_block_sparse_gqa_prefill_args& args) {
-  const reference::Attention result = reference::attention(args);
-  reference::View(args.out).set_values(result.out);
-  if (args.lse.ndim != 0) reference::View(args.lse).set_values(result.lse);
-  return {};
-}
-
-Status reference_block_sparse_gqa_prefill_state(const tessera_block_sparse_gqa_prefill_args& args) {
   reference::Attention result = reference::attention(args);
+  if (args.state_o.ndim == 0) {
+    reference::View(args.out).set_values(result.out);
+    if (args.lse.ndim != 0) reference::View(args.lse).set_values(result.lse);
+    return {};
+  }
   const size_t dim_v = static_cast<size_t>(args.v.shape[3]);
   for (size_t i = 0; i < result.out.size(); ++i) result.out[i] *= result.l[i / dim_v];
   reference::View(args.state_o).set_values(result.out);

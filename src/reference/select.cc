@@ -28,8 +28,7 @@ struct Call {
     dim = q.size(3);
     block = args.block_size == 0 ? default_block : args.block_size;
     block_q = args.block_q == 0 ? default_block_q : args.block_q;
-    blocks = (keys + block - 1) / block;
-    query_blocks = (queries + block_q - 1) / block_q;
+    blocks = keys / block + (keys % block != 0 ? 1 : 0);
     topk = args.topk;
     local_blocks = args.local_blocks;
     init_blocks = args.init_blocks;
@@ -48,7 +47,7 @@ struct Call {
   }
 
   View q, k, q_offset;
-  int64_t requests, queries, heads, keys, kv_heads, group, dim, block, block_q, blocks, query_blocks;
+  int64_t requests, queries, heads, keys, kv_heads, group, dim, block, block_q, blocks;
   int64_t topk, local_blocks, init_blocks;
 };
 
