@@ -24,7 +24,6 @@ build: setup-build ## Builds the Python package into .venv
 
 # Installs the package as editable: python/ as it lies, its commands, and the compiled module, which `build` then renews.
 build/python/installed: pyproject.toml .venv/ready-build
-	rm -rf build/python
 	pip install --quiet --no-deps --no-build-isolation --editable .
 	touch $@
 
