@@ -1,8 +1,8 @@
 """Attention over the blocks that matter: sparse attention for CPUs.
 
-Functions take torch CPU tensors (bf16, f16, f32, int32), NumPy arrays (bfloat16 as `ml_dtypes.bfloat16`) and any object with
-DLPack; they read them in place, strides included, and return the kind they were given. Every error is a ValueError,
-TypeError, NotImplementedError or MemoryError that names the operator and the argument, raised before anything is written.
+Functions take torch CPU tensors (bf16, f16, f32, int32), NumPy arrays (bfloat16 as `ml_dtypes.bfloat16`) and any object
+with DLPack; they read them in place, strides included, and return the kind they were given. A bad call is a ValueError,
+TypeError or NotImplementedError that names the operator and the argument, raised before anything is written.
 """
 
 from tessera._core import __version__

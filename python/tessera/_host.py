@@ -27,11 +27,11 @@ def build_block_kv_indices(keep_mask: Any, topk: int) -> Any:
     op = "build_block_kv_indices"
     mask = to_numpy(keep_mask)
     if mask.dtype != np.bool_:
-        raise TypeError(f"{op}: keep_mask has dtype {mask.dtype}; accepted: bool")
+        raise TypeError(f"{op}: keep_mask is {mask.dtype}; expected bool")
     if mask.ndim not in (3, 4):
-        raise ValueError(f"{op}: keep_mask has rank {mask.ndim}; accepted: 3 or 4")
+        raise ValueError(f"{op}: keep_mask has {mask.ndim} axes; expected [B, nQ, N] or [B, Hkv, nQ, N]")
     if topk < 0:
-        raise ValueError(f"{op}: topk is {topk}; accepted: at least 0")
+        raise ValueError(f"{op}: topk is {topk}; expected at least 0")
     kept = mask.sum(axis=-1)
     if (kept > topk).any():
         raise ValueError(f"{op}: topk is {topk}; a row of keep_mask keeps {kept.max()} blocks")
@@ -80,12 +80,12 @@ def dense_gqa_reference(
     lists = to_numpy(kv_indices)
     (batch, sq, hq, d), (sk, hkv, dv) = qf.shape, vf.shape[1:]
     if lists.dtype != np.int32:
-        raise TypeError(f"dense_gqa_reference: kv_indices has dtype {lists.dtype}; accepted: int32")
+        raise TypeError(f"dense_gqa_reference: kv_indices is {lists.dtype}; expected int32")
     if lists.ndim == 3:
         lists = np.broadcast_to(lists[:, None], (batch, hkv, *lists.shape[1:]))
     if lists.shape[:-1] != (batch, hkv, -(-sq // block_size)):
         raise ValueError(
-            f"dense_gqa_reference: kv_indices has shape {np.shape(kv_indices)}; accepted: [B, nQ, W] or [B, Hkv, nQ, W]"
+            f"dense_gqa_reference: kv_indices has shape {np.shape(kv_indices)}; expected [B, nQ, W] or [B, Hkv, nQ, W]"
         )
     scale = np.float32(d**-0.5 if softmax_scale is None else softmax_scale)
     position = np.arange(sk - sq, sk)[:, None]

@@ -14,8 +14,11 @@ _EXPLAINED = {"block_sparse_gqa_prefill": _core.block_sparse_gqa_prefill_explain
 
 
 def set_num_threads(n: int) -> None:
-    """Sets the size of the library's thread pool. 0 restores the default (TESSERA_NUM_THREADS, else what the affinity mask
-    and the CPU quota of the control group allow). Results never depend on it.
+    """Sets the size of the library's thread pool. Results never depend on it.
+
+    Args:
+        n: threads; 0 restores the default: TESSERA_NUM_THREADS, else what the affinity mask and the CPU quota of the
+            control group allow.
 
     Raises:
         ValueError: a negative number; TypeError: not an int.
@@ -47,8 +50,9 @@ def info() -> dict[str, Any]:
         variant: the kernel variant that is used, None if no variant may be;
         variants: name -> {available, reason (why not)}, best first;
         features: CPU features found that kernels make use of;
-        cpu: name of the CPU; cores: of the machine; usable_cores: in this process's affinity mask; threads: of the pool;
-        cache_bytes: l1d, l2, l3 of one core; env: the TESSERA_* environment variables that are set.
+        cpu: name of the CPU; cores: of the machine; usable_cores: in this process's affinity mask;
+        threads: of the pool; cache_bytes: l1d, l2, l3 as one core sees them;
+        env: the TESSERA_* environment variables that are set.
     """
     facts = _core.facts()
     available = [name for name, entry in facts["variants"].items() if entry["available"]]
@@ -79,7 +83,7 @@ def explain(operator: str | Callable[..., Any], *args: Any, **kwargs: Any) -> st
     """
     name = operator if isinstance(operator, str) else getattr(operator, "__name__", repr(operator))
     if name not in _EXPLAINED:
-        raise ValueError(f"explain: operator is {name}; accepted: {', '.join(_EXPLAINED)}")
+        raise ValueError(f"explain: operator is {name}; expected {', '.join(_EXPLAINED)}")
     call = inspect.signature(getattr(_ops, name)).bind(*args, **kwargs)
     call.apply_defaults()
     return _EXPLAINED[name](*call.args, *call.kwargs.values())

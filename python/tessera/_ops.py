@@ -33,15 +33,16 @@ def block_sparse_gqa_prefill(
 ) -> Array | tuple[Array, Array]:
     """Attention of each query over the keys of the listed blocks: softmax(scale * q k^T) v.
 
-    A list is a set: ids in any order, ids outside [0, N) skipped (-1 is the usual filler), a repeated id counted once. A key
-    that is not listed or not visible is absent from the arithmetic, whatever its values. A row without any selected, visible
-    key gives out = 0 and lse = -inf. The same inputs give the same bits for any number of threads.
+    A list is a set: ids in any order, ids outside [0, N) skipped (-1 is the usual filler), a repeated id counted once.
+    A key that is not listed or not visible is absent from the arithmetic, whatever its values. A row without any
+    selected, visible key gives out = 0 and lse = -inf. The same inputs give the same bits for any number of threads.
 
     Args:
         q: [B, Sq, Hq, D], bf16, f16 or f32. Any strides with a unit stride along D; likewise k, v and out.
         k: [B, Sk, Hkv, D], q's dtype. Hq is a multiple of Hkv.
         v: [B, Sk, Hkv, Dv], q's dtype.
-        kv_indices: int32 [B, nQ, W], one list of block ids per query block for all heads, or [B, Hkv, nQ, W], one per KV head.
+        kv_indices: int32 [B, nQ, W], one list of block ids per query block for all heads, or [B, Hkv, nQ, W], one per
+            KV head.
         block_size: tokens per KV block.
         block_q: query tokens that share a list; None: block_size; 1: a list per token.
         causal: a query sees keys at positions up to its own; False: all keys.
@@ -54,15 +55,16 @@ def block_sparse_gqa_prefill(
         backend: "native", or "reference" (plain double precision, one thread, slow).
 
     Returns:
-        out [B, Sq, Hq, Dv], or (out, lse) with lse f32 [B, Sq, Hq], the natural logarithm of the sum of exp(scaled scores).
-        New tensors are of q's kind: torch for torch, NumPy for NumPy (bfloat16 as ml_dtypes.bfloat16), and so on.
+        out [B, Sq, Hq, Dv], or (out, lse) with lse f32 [B, Sq, Hq], the natural logarithm of the sum of exp(scaled
+        scores). New tensors are of q's kind: torch for torch, NumPy for NumPy (bfloat16 as ml_dtypes.bfloat16), and so
+        on.
 
     Raises:
         ValueError: shape, stride, overlap, device or option; TypeError: dtype or type of an argument;
         NotImplementedError: valid, but not supported. Nothing has been written then.
 
-    Source: names and index format of the MSA prefill kernels of MiniMax-M3 (minimax-m3-msa-neuron-kernels); online softmax
-    after FlashAttention-2 (arXiv:2307.08691).
+    Source: names and index format of the MSA prefill kernels of MiniMax-M3 (minimax-m3-msa-neuron-kernels); online
+    softmax after FlashAttention-2 (arXiv:2307.08691).
     """
     return _core.block_sparse_gqa_prefill(
         q, k, v, kv_indices, block_size, block_q, causal, softmax_scale, q_offset, return_lse, out, lse, backend
@@ -131,8 +133,8 @@ def cp_merge(states: Sequence[tuple[Array, Array, Array]], output_dtype: Any, *,
 def merge_states(partials: Sequence[tuple[Array, Array]], *, backend: str = "native") -> tuple[Array, Array]:
     """The attention output and LSE over disjoint shards of keys, from the normalised output and LSE of each.
 
-    Summed in the order given. A partial with lse = -inf weighs nothing, even if its data are NaN; if all do, out = 0 and
-    lse = -inf.
+    Summed in the order given. A partial with lse = -inf weighs nothing, even if its data are NaN; if all do, out = 0
+    and lse = -inf.
 
     Args:
         partials: at least one (out [..., Dv] in bf16, f16 or f32, lse f32 [...]), all of the same shapes and dtype.
@@ -164,10 +166,10 @@ def moba_select(
 ) -> Array:
     """Selects KV blocks by the mean of their keys; needs no training.
 
-    The score of a block is the mean over the query block's rows and the heads of the group of q . mean(keys of the block).
+    The score of a block is the mean of q . mean(keys of the block) over the query block's rows and the group's heads.
     The `local_blocks` blocks up to and including the query's own and the first `init_blocks` are always in; then higher
-    score first, equal scores by lower id, NaN last. Only blocks that some row of the query block can see are listed; if these are
-    no more than topk, all of them are.
+    score first, equal scores by lower id, NaN last. Only blocks that some row of the query block can see are listed; if
+    these are no more than topk, all of them are.
 
     Args:
         q: [B, Sq, Hq, D], bf16, f16 or f32.
@@ -208,8 +210,9 @@ def mass_select(
 ) -> Array:
     """Selects KV blocks by the attention that sampled rows pay to them; needs no training.
 
-    Rows 0, stride, 2 stride, ... and the last of a query block, in all heads of the group, take an exact softmax over their
-    visible keys; the score of a block is the sum of its probabilities. Forced blocks, preference and output as in `moba_select`.
+    Rows 0, stride, 2 stride, ... and the last of a query block, in all heads of the group, take an exact softmax over
+    their visible keys; the score of a block is the sum of its probabilities. Forced blocks, preference and output as in
+    `moba_select`.
 
     Args:
         q: [B, Sq, Hq, D], bf16, f16 or f32.

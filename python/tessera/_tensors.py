@@ -36,8 +36,8 @@ def empty(like: Any, shape: tuple[int, ...], dtype: str) -> Any:
 def give_back(result: Any, like: Any) -> Any:
     """A result of `empty` as the kind of `like`, sharing memory. Called by the compiled module.
 
-    Producers that are neither torch nor NumPy are asked for `from_dlpack`, in their array-API namespace or else in their
-    top-level package; without one the result stays a NumPy array.
+    Producers that are neither torch nor NumPy are asked for `from_dlpack`, in their array-API namespace or else in
+    their top-level package; without one the result stays a NumPy array.
     """
     if is_torch(like) or isinstance(like, np.ndarray):
         return result
@@ -63,12 +63,12 @@ def float_dtype_name(op: str, argument: str, dtype: Any) -> str:
         except TypeError:
             name = repr(dtype)
     if name not in _FLOATS:
-        raise TypeError(f"{op}: {argument} is {name}; accepted: {', '.join(_FLOATS)}")
+        raise TypeError(f"{op}: {argument} is {name}; expected {', '.join(_FLOATS)}")
     return name
 
 
 def to_numpy(value: Any) -> np.ndarray:
-    """For host helpers only: a NumPy array that shares memory where NumPy can, bfloat16 widened to float32 for torch."""
+    """For host helpers only: a NumPy array that shares memory where NumPy can; torch's bfloat16 widened to float32."""
     if is_torch(value):
         value = value.detach()
         if value.dtype == sys.modules["torch"].bfloat16:

@@ -15,8 +15,8 @@ def force_variant(name: str) -> Iterator[None]:
     Args:
         name: "scalar", "avx2", "avx512" or "avx512bf16".
 
-    Calls raise ValueError for a name that does not exist, NotImplementedError for a variant that this CPU does not have or
-    that does not take the dtype.
+    Calls raise ValueError for a name that does not exist, NotImplementedError for a variant that this CPU does not have
+    or that does not take the dtype.
     """
     previous = _core.force_variant(name)
     try:

@@ -40,7 +40,7 @@ void raise_status(tessera_status status, const char* op) {
 Call::Call(const char* op, nb::handle backend) : op_(op), variant_(forced_variant()) {
   const bool reference = nb::isinstance<nb::str>(backend) && backend.equal(nb::str("reference"));
   if (!reference && !(nb::isinstance<nb::str>(backend) && backend.equal(nb::str("native")))) {
-    refuse(PyExc_ValueError, {op, "backend"}, "is " + shown(backend) + "; accepted: 'native' or 'reference'");
+    refuse(PyExc_ValueError, {op, "backend"}, "is " + shown(backend) + "; expected 'native' or 'reference'");
   }
   context_.backend = reference ? TESSERA_BACKEND_REFERENCE : TESSERA_BACKEND_NATIVE;
   context_.variant = variant_.empty() ? nullptr : variant_.c_str();
@@ -49,21 +49,26 @@ Call::Call(const char* op, nb::handle backend) : op_(op), variant_(forced_varian
 
 tessera_tensor Call::input(const char* name, nb::handle value, const char* dtypes, int64_t index) {
   View view = view_of(value, {op_, name, index}, dtypes, Access::kRead);
+  if (index < 0) require_axes(name, view);
   owners_.push_back(std::move(view.owner));
   if (!like_.is_valid()) like_ = nb::borrow(value);
   return view.tensor;
+}
+
+void Call::require_axes(const char* name, const View& view) const {
+  if (view.tensor.ndim == 0) refuse(PyExc_ValueError, {op_, name}, "has no axes");
 }
 
 tessera_tensor Call::q_offset(nb::handle value, int64_t batch) {
   if (value.is_none()) return {};
   if (is_tensor(value)) return input("q_offset", value, kI32);
   if (!PyIndex_Check(value.ptr())) {
-    refuse(PyExc_TypeError, {op_, "q_offset"}, "is " + shown(value) + "; accepted: an int or int32 [B]");
+    refuse(PyExc_TypeError, {op_, "q_offset"}, "is " + shown(value) + "; expected an int or int32 [B]");
   }
   const int64_t offset = integer("q_offset", value);
   using Limits = std::numeric_limits<int32_t>;
   if (offset < Limits::min() || offset > Limits::max()) {
-    refuse(PyExc_ValueError, {op_, "q_offset"}, "is " + std::to_string(offset) + "; accepted: what fits an int32");
+    refuse(PyExc_ValueError, {op_, "q_offset"}, "is " + std::to_string(offset) + "; expected a number that fits int32");
   }
   offset_ = static_cast<int32_t>(offset);
   return {&offset_, TESSERA_I32, 1, {batch}, {0}};
@@ -71,26 +76,26 @@ tessera_tensor Call::q_offset(nb::handle value, int64_t batch) {
 
 int64_t Call::integer(const char* name, nb::handle value) const {
   if (!PyIndex_Check(value.ptr()) || is_tensor(value)) {
-    refuse(PyExc_TypeError, {op_, name}, "is " + shown(value) + "; accepted: an int");
+    refuse(PyExc_TypeError, {op_, name}, "is " + shown(value) + "; expected an int");
   }
   const nb::object index = nb::steal(PyNumber_Index(value.ptr()));
   if (!index.is_valid()) throw nb::python_error();
   const long long result = PyLong_AsLongLong(index.ptr());
   if (result == -1 && PyErr_Occurred()) {
     PyErr_Clear();
-    refuse(PyExc_ValueError, {op_, name}, "is " + shown(value) + "; accepted: what fits an int64");
+    refuse(PyExc_ValueError, {op_, name}, "is " + shown(value) + "; expected a number that fits int64");
   }
   return result;
 }
 
 int64_t Call::positive(const char* name, nb::handle value) const {
   const int64_t result = integer(name, value);
-  if (result < 1) refuse(PyExc_ValueError, {op_, name}, "is " + std::to_string(result) + "; accepted: at least 1");
+  if (result < 1) refuse(PyExc_ValueError, {op_, name}, "is " + std::to_string(result) + "; expected at least 1");
   return result;
 }
 
 bool Call::flag(const char* name, nb::handle value) const {
-  if (!PyBool_Check(value.ptr())) refuse(PyExc_TypeError, {op_, name}, "is " + shown(value) + "; accepted: a bool");
+  if (!PyBool_Check(value.ptr())) refuse(PyExc_TypeError, {op_, name}, "is " + shown(value) + "; expected a bool");
   return value.ptr() == Py_True;
 }
 
@@ -99,7 +104,7 @@ const float* Call::optional_float(const char* name, nb::handle value) {
   const double number = PyFloat_AsDouble(value.ptr());
   if (number == -1 && PyErr_Occurred()) {
     PyErr_Clear();
-    refuse(PyExc_TypeError, {op_, name}, "is " + shown(value) + "; accepted: a float");
+    refuse(PyExc_TypeError, {op_, name}, "is " + shown(value) + "; expected a float");
   }
   float_ = static_cast<float>(number);
   return &float_;
@@ -118,6 +123,7 @@ Call::Output Call::output(const char* name, nb::handle given, const char* dtypes
                           tessera_dtype dtype) {
   if (given.is_none()) return new_output(shape, dtype_name(dtype));
   View view = view_of(given, {op_, name}, dtypes, Access::kWrite);
+  require_axes(name, view);
   owners_.push_back(std::move(view.owner));
   return {view.tensor, nb::borrow(given), true};
 }

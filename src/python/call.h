@@ -12,8 +12,8 @@
 
 namespace tessera::python {
 
-constexpr char kFloats[] = "bf16, f16 or f32";
-constexpr char kF32[] = "f32";
+constexpr char kFloats[] = "bfloat16, float16 or float32";
+constexpr char kF32[] = "float32";
 constexpr char kI32[] = "int32";
 
 using Shape = std::vector<int64_t>;
@@ -70,6 +70,9 @@ class Call {
   nb::object result(const Output& output) const;
 
  private:
+  // To C, a tensor without axes is one that was not given. Only the parts of a merged state may have none.
+  void require_axes(const char* name, const View& view) const;
+
   const char* op_;
   nb::object like_;
   std::string variant_;

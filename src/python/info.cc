@@ -76,7 +76,7 @@ double measure_ceiling(const std::string& kind, const std::string& variant, int3
   } else if (kind == "stream") {
     which = TESSERA_CEILING_STREAM;
   } else if (kind != "f32_fma") {
-    refuse(PyExc_ValueError, {"measure_ceiling", "kind"}, "is " + kind + "; accepted: f32_fma, bf16_dot or stream");
+    refuse(PyExc_ValueError, {"measure_ceiling", "kind"}, "is " + kind + "; expected f32_fma, bf16_dot or stream");
   }
   double value = 0;
   tessera_status status;
@@ -91,7 +91,7 @@ double measure_ceiling(const std::string& kind, const std::string& variant, int3
 // The memory of a new result as an object with __dlpack__, for producers whose from_dlpack makes the caller's own kind
 // of array: NumPy's __dlpack__ cannot export bfloat16.
 nb::object as_dlpack(nb::handle array) {
-  const View view = view_of(array, {"as_dlpack", "array"}, "bf16, f16, f32 or int32", Access::kRead);
+  const View view = view_of(array, {"as_dlpack", "array"}, "bfloat16, float16, float32 or int32", Access::kRead);
   const tessera_tensor& t = view.tensor;
   using Code = nb::dlpack::dtype_code;
   nb::dlpack::dtype dtype{static_cast<uint8_t>(Code::Float), 16, 1};

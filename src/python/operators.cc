@@ -83,25 +83,25 @@ nb::object block_sparse_gqa_prefill_explain(nb::handle q, nb::handle k, nb::hand
 
 using Views = std::vector<tessera_tensor>;
 
-nb::object tuple_of(nb::handle value, const Argument& argument, const char* accepted) {
+nb::object tuple_of(nb::handle value, const Argument& argument, const char* expected) {
   nb::object tuple;
   if (!is_tensor(value)) tuple = nb::steal(PySequence_Tuple(value.ptr()));
   if (tuple.is_valid()) return tuple;
   PyErr_Clear();
-  refuse(PyExc_TypeError, argument, std::string("is not a sequence; accepted: ") + accepted);
+  refuse(PyExc_TypeError, argument, std::string("is not a sequence; expected ") + expected);
 }
 
 // A list of tuples of tensors as one list of views per position in the tuple.
-std::vector<Views> unzip(Call& call, const char* name, nb::handle states, const char* accepted,
+std::vector<Views> unzip(Call& call, const char* name, nb::handle states, const char* expected,
                          const std::vector<const char*>& dtypes) {
-  const nb::object list = tuple_of(states, {call.op(), name}, accepted);
-  if (nb::len(list) == 0) refuse(PyExc_ValueError, {call.op(), name}, std::string("is empty; accepted: ") + accepted);
+  const nb::object list = tuple_of(states, {call.op(), name}, expected);
+  if (nb::len(list) == 0) refuse(PyExc_ValueError, {call.op(), name}, std::string("is empty; expected ") + expected);
   std::vector<Views> views(dtypes.size());
   for (size_t i = 0; i < nb::len(list); ++i) {
     const Argument state{call.op(), name, static_cast<int64_t>(i)};
-    const nb::object parts = tuple_of(list[i], state, accepted);
+    const nb::object parts = tuple_of(list[i], state, expected);
     if (nb::len(parts) != dtypes.size()) {
-      refuse(PyExc_ValueError, state, "has " + std::to_string(nb::len(parts)) + " entries; accepted: " + accepted);
+      refuse(PyExc_ValueError, state, "has " + std::to_string(nb::len(parts)) + " entries; expected " + expected);
     }
     for (size_t part = 0; part < dtypes.size(); ++part) {
       views[part].push_back(call.input(name, nb::object(parts[part]), dtypes[part], state.index));

@@ -88,7 +88,7 @@ std::string message(const Argument& a, const std::string& text) {
 [[noreturn]] void refuse_dtype(nb::handle value, const Argument& a, const char* dtypes) {
   std::string name = text_of(nb::getattr(value, "dtype", nb::str("of an unknown kind")));
   name.erase(0, name.rfind('.') + 1);  // "torch.int64"
-  refuse(PyExc_TypeError, a, "has dtype " + name + "; accepted: " + dtypes);
+  refuse(PyExc_TypeError, a, "is " + name + "; expected " + dtypes);
 }
 
 // ---- The three ways
@@ -108,7 +108,7 @@ tessera_tensor from_dltensor(const dltensor& t, nb::handle value, const Argument
   const int32_t device = t.device.device_type;
   if (device != kDeviceCpu && device != kDeviceCudaHost && device != kDeviceRocmHost) {
     const std::string where = text_of(nb::getattr(value, "device", nb::str("another device")));
-    refuse(PyExc_ValueError, a, "is on " + where + "; accepted: CPU memory");
+    refuse(PyExc_ValueError, a, "is on " + where + "; expected CPU memory");
   }
   tessera_tensor view{};
   if (t.data == nullptr && std::all_of(t.shape, t.shape + t.ndim, [](int64_t n) { return n > 0; })) {
@@ -154,7 +154,7 @@ View from_numpy(nb::handle array, const Argument& a, const char* dtypes, Access 
   View view{{}, nb::borrow(array)};
   view.tensor.dtype = dtype_of(*in, array);
   if (view.tensor.dtype == TESSERA_OTHER_DTYPE) refuse_dtype(array, a, dtypes);
-  if (!(in->flags & kNotSwapped)) refuse(PyExc_TypeError, a, "has a foreign byte order; accepted: the machine's own");
+  if (!(in->flags & kNotSwapped)) refuse(PyExc_TypeError, a, "has a foreign byte order; expected the machine's own");
   if (access == Access::kWrite && !(in->flags & kWriteable)) refuse(PyExc_ValueError, a, "is read-only");
   view.tensor.data = in->data;
   view.tensor.ndim = in->nd;
@@ -164,7 +164,7 @@ View from_numpy(nb::handle array, const Argument& a, const char* dtypes, Access 
     if (in->shape[i] > 1 && in->strides[i] % in->itemsize != 0) {
       refuse(PyExc_ValueError, a,
              "has a stride of " + std::to_string(in->strides[i]) + " bytes along axis " + std::to_string(i) +
-                 "; accepted: multiples of " + std::to_string(in->itemsize));
+                 "; expected multiples of " + std::to_string(in->itemsize));
     }
   }
   return view;
@@ -223,7 +223,7 @@ View from_dlpack(nb::handle value, const Argument& a, const char* dtypes, Access
   if (PyCapsule_IsValid(capsule.ptr(), "dltensor_versioned")) {
     const auto* const managed =
         static_cast<const ManagedVersioned*>(PyCapsule_GetPointer(capsule.ptr(), "dltensor_versioned"));
-    if (managed->major != 1) refuse(PyExc_ValueError, a, "is exported by an unknown version of DLPack; accepted: 1");
+    if (managed->major != 1) refuse(PyExc_ValueError, a, "is exported by an unknown version of DLPack; expected 1");
     if (access == Access::kWrite && (managed->flags & kReadOnly)) refuse(PyExc_ValueError, a, "is read-only");
     return {from_dltensor(managed->tensor, value, a, dtypes), std::move(capsule)};
   }
@@ -247,7 +247,7 @@ View view_of(nb::handle value, const Argument& a, const char* dtypes, Access acc
   if (nb::hasattr(value, names().dlpack)) return from_dlpack(value, a, dtypes, access);
   refuse(PyExc_TypeError, a,
          "is of type " + text_of(nb::getattr(value.type(), "__name__")) +
-             "; accepted: a torch CPU tensor, a NumPy array or an object with __dlpack__");
+             "; expected a torch CPU tensor, a NumPy array or an object with __dlpack__");
 }
 
 bool is_tensor(nb::handle value) { return is_numpy(value) || nb::hasattr(value, names().dlpack); }
