@@ -49,7 +49,23 @@ static inline __m512i cvtepu16_epi32(__m256i a) {
   for (int i = 0; i < 16; ++i) r[i] = x[i];
   return _mm512_loadu_si512(r);
 }
+static inline __m512 cvtph_ps(__m256i a) {
+  float r[16];
+  _mm256_storeu_ps(r, _mm256_cvtph_ps(_mm256_castsi256_si128(a)));
+  _mm256_storeu_ps(r + 8, _mm256_cvtph_ps(_mm256_extracti128_si256(a, 1)));
+  return _mm512_loadu_ps(r);
+}
+static inline __m256i cvtps_ph(__m512 a, int) {
+  float x[16];
+  _mm512_storeu_ps(x, a);
+  const __m128i low = _mm256_cvtps_ph(_mm256_loadu_ps(x), 0);
+  return _mm256_inserti128_si256(_mm256_castsi128_si256(low), _mm256_cvtps_ph(_mm256_loadu_ps(x + 8), 0), 1);
+}
 }  // namespace tessera::emulated
+#undef _mm512_cvtph_ps
+#define _mm512_cvtph_ps ::tessera::emulated::cvtph_ps
+#undef _mm512_cvtps_ph
+#define _mm512_cvtps_ph ::tessera::emulated::cvtps_ph
 #undef _mm512_cvtepu16_epi32
 #define _mm512_cvtepu16_epi32 ::tessera::emulated::cvtepu16_epi32
 #undef _mm512_cvtepi32_epi16

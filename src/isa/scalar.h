@@ -116,7 +116,7 @@ struct scalar {
   static void store_operands(operand* p, vec a) { store(p, a); }
   template <class Out>
   static void store_first(Out* p, vec a, int n) {
-    for (int i = 0; i < n; ++i) p[i] = from_float<Out>(a.x[i]);
+    for (int i = 0; i < n && i < kLanes; ++i) p[i] = from_float<Out>(a.x[i]);
   }
 
   static operand negate(operand a) { return -a; }

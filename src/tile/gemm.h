@@ -31,33 +31,41 @@ struct Gemm {
     const char* next;  // read soon: each row tile prefetches one 64-byte line of it per step
   };
 
+  // All loops over m and n are unrolled: only then do compilers keep the accumulators in registers throughout.
   template <int kM, int kN>
   static void tile(const Panel& panel, const operand* const* a, float* const* c, int64_t column) {
     vec acc[kM][kN];
+    const operand* row[kM];
+#pragma GCC unroll 8
     for (int m = 0; m < kM; ++m) {
+      row[m] = a[m];
+#pragma GCC unroll 8
       for (int n = 0; n < kN; ++n) {
         acc[m][n] = panel.accumulate ? Isa::load(c[m] + column + n * kLanes) : Isa::set1(0.0f);
       }
     }
-    const operand* row[kM];
-    for (int m = 0; m < kM; ++m) row[m] = a[m];
     const operand* b = panel.data;
     const int64_t stride = panel.stride;
     const char* next = panel.next;
-    for (int64_t s = 0; s < panel.steps; ++s) {
+    const int64_t end = static_cast<int64_t>(panel.steps) * kPair;
+#pragma GCC unroll 2
+    for (int64_t s = 0; s < end; s += kPair) {
       unit u[kN];
 #pragma GCC unroll 8
       for (int n = 0; n < kN; ++n) u[n] = Isa::load_unit(b + n * kLanes * kPair);
-      Isa::prefetch(next + s * 64);
+      Isa::prefetch(next);
 #pragma GCC unroll 8
       for (int m = 0; m < kM; ++m) {
-        const unit r = Isa::broadcast_unit(row[m] + s * kPair);
+        const unit r = Isa::broadcast_unit(row[m] + s);
 #pragma GCC unroll 8
         for (int n = 0; n < kN; ++n) acc[m][n] = Isa::dot(acc[m][n], r, u[n]);
       }
       b += stride;
+      next += 64;
     }
+#pragma GCC unroll 8
     for (int m = 0; m < kM; ++m) {
+#pragma GCC unroll 8
       for (int n = 0; n < kN; ++n) Isa::store(c[m] + column + n * kLanes, acc[m][n]);
     }
   }
@@ -95,15 +103,17 @@ struct Gemm {
   // C columns [column, column + n * kLanes) of `rows` rows.
   static void rows(Panel panel, int rows, const operand* const* a, float* const* c, int64_t column, int n) {
     const int tiles = (rows + Isa::kRows - 1) / Isa::kRows;
+    const int low = rows / tiles;
+    const TileFn fns[2] = {pick(low, n), low < Isa::kRows ? pick(low + 1, n) : nullptr};
+    const int64_t fetch = static_cast<int64_t>(panel.steps) * 64;
+    const int64_t panel_bytes = panel.stride * static_cast<int64_t>(sizeof(operand)) * panel.steps;
+    int first = 0;
     for (int t = 0; t < tiles; ++t) {
-      const int first = t * rows / tiles;
       const int end = (t + 1) * rows / tiles;
-      pick(end - first, n)(panel, a + first, c + first, column);
-      // The first few tiles fetch the whole next panel; the rest touch the line they have at hand.
-      const int64_t fetched = static_cast<int64_t>(t + 1) * panel.steps * 64;
-      const int64_t panel_bytes = panel.stride * static_cast<int64_t>(sizeof(operand)) * panel.steps;
-      panel.next = fetched < panel_bytes ? panel.next + static_cast<int64_t>(panel.steps) * 64
-                                         : reinterpret_cast<const char*>(panel.data);
+      fns[end - first - low](panel, a + first, c + first, column);
+      first = end;
+      // The first few tiles fetch the whole next panel; the rest touch lines that are at hand.
+      panel.next = (t + 1) * fetch < panel_bytes ? panel.next + fetch : reinterpret_cast<const char*>(panel.data);
     }
   }
 
