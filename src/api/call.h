@@ -10,9 +10,12 @@
 
 namespace tessera {
 
-// Runs call(arg). Keeps the message of a failure for tessera_last_error(), as "<operator>: <text of the status>", where the
-// operator is the name of `function` without "tessera_". Writes the line of TESSERA_LOG.
+// Runs call(arg). Keeps the message of a failure for tessera_last_error(), as "<operator>: <text of the status>", where
+// the operator is the name of `function` without "tessera_". Writes the line of TESSERA_LOG.
 tessera_status run_api_call(Status (*call)(void* arg), void* arg, const char* function) noexcept;
+
+// The message of this thread's last failed call; "" before the first failure.
+const char* last_error_message() noexcept;
 
 // tessera_status tessera_op(...) { return api_call([&]() -> Status { ... }); }
 // `function` becomes the name of the function that api_call() is called from.

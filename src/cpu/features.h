@@ -15,7 +15,7 @@ enum CpuFeature : uint32_t {
   kCpuAvx2 = 1u << 0,
   kCpuFma = 1u << 1,
   kCpuF16c = 1u << 2,
-  kCpuAvx512 = 1u << 3,      // F, BW, VL and DQ together
+  kCpuAvx512 = 1u << 3,  // F, BW, VL and DQ together
   kCpuAvx512Bf16 = 1u << 4,
 };
 

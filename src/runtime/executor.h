@@ -25,15 +25,16 @@ class Executor {
   int part() const { return part_; }
   int num_parts() const { return num_parts_; }
 
-  // Runs body(int64_t task, int worker) for every task in [0, n) and returns when all have ended. PART: only the tasks of
-  // this part, a contiguous share, one after the other. Tasks are handed out in increasing order from one counter;
+  // Runs body(int64_t task, int worker) for every task in [0, n) and returns when all have ended. PART: only the tasks
+  // of this part, a contiguous share, one after the other. Tasks are handed out in increasing order from one counter;
   // within one parallel_for a worker index in [0, workers()) is held by one thread at a time. The first exception of a
   // body stops the handing out of tasks and is rethrown here after the running bodies have ended. Called from inside
   // a body it runs serially, as worker 0. Nothing is allocated once the threads exist. `name`, a string literal,
   // is what a trace calls the tasks.
   template <class Body>
   void parallel_for(int64_t n, const Body& body, const char* name = "tasks") const {
-    run(n, {[](const void* b, int64_t task, int worker) { (*static_cast<const Body*>(b))(task, worker); }, &body}, name);
+    run(n, {[](const void* b, int64_t task, int worker) { (*static_cast<const Body*>(b))(task, worker); }, &body},
+        name);
   }
 
  private:
