@@ -55,9 +55,9 @@ struct Case {
   bool gaps;
 };
 const Case kCases[] = {
-    {1, {2, 3, 4}, 16, false}, {2, {2, 3, 4}, 128, false}, {3, {1, 33, 5}, 64, true}, {7, {9}, 24, true},
-    {2, {}, 8, false},         {5, {2, 1, 3, 2}, 1, true}, {3, {20, 3}, 513, true},   {2, {0, 4}, 16, false},
-    {4, {1000}, 8, false},     {64, {3}, 40, false},
+    {1, {2, 3, 4}, 16, false}, {2, {2, 3, 4}, 128, false}, {3, {1, 33, 5}, 64, true},
+    {7, {9}, 24, true},        {5, {2, 1, 3, 2}, 1, true}, {3, {20, 3}, 513, true},
+    {2, {0, 4}, 16, false},    {4, {1000}, 8, false},      {64, {3}, 40, false},
 };
 
 void expect_written(const TestTensor& t, const char* name) {
@@ -67,7 +67,6 @@ void expect_written(const TestTensor& t, const char* name) {
 
 TEST(CpMerge, MatchesTheOracle) {
   for (const Case& c : kCases) {
-    if (c.leading.empty()) continue;
     for (tessera_dtype dtype : kFloats) {
       SCOPED_TRACE(testing::Message() << c.count << " shards, dim " << c.dim << ", " << dtype_name(dtype));
       const Shards shards = make_shards(c.count, c.leading, c.dim, TESSERA_F32, c.gaps, 11);
@@ -86,7 +85,6 @@ TEST(CpMerge, MatchesTheOracle) {
 
 TEST(MergeStates, MatchesTheOracle) {
   for (const Case& c : kCases) {
-    if (c.leading.empty()) continue;
     for (tessera_dtype dtype : kFloats) {
       SCOPED_TRACE(testing::Message() << c.count << " shards, dim " << c.dim << ", " << dtype_name(dtype));
       const Shards shards = make_shards(c.count, c.leading, c.dim, dtype, c.gaps, 12);
