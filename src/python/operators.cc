@@ -7,8 +7,7 @@
 namespace tessera::python {
 namespace {
 
-// ---- Block-sparse attention
-// ---------------------------------------------------------------------------------------------
+// ---- Block-sparse attention ----
 
 tessera_block_sparse_gqa_prefill_args prefill_inputs(Call& call, nb::handle q, nb::handle k, nb::handle v,
                                                      nb::handle kv_indices, nb::handle block_size, nb::handle block_q,
@@ -78,8 +77,7 @@ nb::object block_sparse_gqa_prefill_explain(nb::handle q, nb::handle k, nb::hand
   return nb::str(text);
 }
 
-// ---- Merging
-// ------------------------------------------------------------------------------------------------------------
+// ---- Merging ----
 
 using Views = std::vector<tessera_tensor>;
 
@@ -133,8 +131,7 @@ nb::object merge_states(nb::handle partials, nb::handle backend) {
   return nb::make_tuple(call.result(out), call.result(lse));
 }
 
-// ---- Selection
-// ----------------------------------------------------------------------------------------------------------
+// ---- Selection ----
 
 // A new [B, Hkv, nQ, topk]. Sizes that the operator will refuse give an empty tensor.
 template <class Args>

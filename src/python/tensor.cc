@@ -9,8 +9,7 @@ namespace {
 
 using nb::dlpack::dltensor;
 
-// ---- Layouts of others, as their documents fix them
-// -------------------------------------------------------------------
+// ---- Layouts of others, as their documents fix them ----
 
 // NumPy's array interface, C side (numpy.org/doc/stable/reference/arrays.interface.html).
 struct ArrayInterface {
@@ -49,8 +48,7 @@ struct ExchangeTable {
 
 constexpr int32_t kDeviceCpu = 1, kDeviceCudaHost = 3, kDeviceRocmHost = 11;
 
-// ---- Python objects that every call needs, made once and never destroyed
-// -----------------------------------------------
+// ---- Python objects that every call needs, made once and never destroyed ----
 
 struct Names {
   nb::object array_struct = intern("__array_struct__");
@@ -91,8 +89,7 @@ std::string message(const Argument& a, const std::string& text) {
   refuse(PyExc_TypeError, a, "is " + name + "; expected " + dtypes);
 }
 
-// ---- The three ways
-// ------------------------------------------------------------------------------------------------------
+// ---- The three ways ----
 
 tessera_dtype dtype_of(const nb::dlpack::dtype& t) {
   using Code = nb::dlpack::dtype_code;
