@@ -147,14 +147,12 @@ Attention attention(const tessera_block_sparse_gqa_prefill_args& args) {
 }  // namespace reference
 
 Status reference_block_sparse_gqa_prefill(const tessera_block_sparse_gqa_prefill_args& args) {
-  const reference::Attention result = reference::attention(args);
-  reference::View(args.out).set_values(result.out);
-  if (args.lse.ndim != 0) reference::View(args.lse).set_values(result.lse);
-  return {};
-}
-
-Status reference_block_sparse_gqa_prefill_state(const tessera_block_sparse_gqa_prefill_args& args) {
   reference::Attention result = reference::attention(args);
+  if (args.state_o.ndim == 0) {
+    reference::View(args.out).set_values(result.out);
+    if (args.lse.ndim != 0) reference::View(args.lse).set_values(result.lse);
+    return {};
+  }
   const size_t dim_v = static_cast<size_t>(args.v.shape[3]);
   for (size_t i = 0; i < result.out.size(); ++i) result.out[i] *= result.l[i / dim_v];
   reference::View(args.state_o).set_values(result.out);

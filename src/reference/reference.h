@@ -12,10 +12,8 @@
 
 namespace tessera {
 
-// Fills out and, if given, lse.
+// Fills out and, if given, lse; or, if those are given, state_o, state_l and state_m.
 Status reference_block_sparse_gqa_prefill(const tessera_block_sparse_gqa_prefill_args& args);
-// Fills state_o, state_l and state_m.
-Status reference_block_sparse_gqa_prefill_state(const tessera_block_sparse_gqa_prefill_args& args);
 Status reference_cp_merge(const tessera_cp_merge_args& args);
 Status reference_merge_states(const tessera_merge_states_args& args);
 Status reference_moba_select(const tessera_moba_select_args& args);
