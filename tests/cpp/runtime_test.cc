@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cmath>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <stdexcept>
@@ -344,6 +345,12 @@ void expect_refused(const tessera_context& context, const std::string& text) {
   EXPECT_NE(s.text.find(text), std::string::npos) << s.text;
 }
 
+// As a C caller may.
+template <class Enum>
+void put_number(int number, Enum* value) {
+  std::memcpy(value, &number, sizeof(number));
+}
+
 TEST(Context, DefaultsAndRefusals) {
   tessera_context checked;
   EXPECT_TRUE(check_context(nullptr, &checked).ok());
@@ -370,11 +377,11 @@ TEST(Context, DefaultsAndRefusals) {
   c.executor = part_executor(-1, 2);
   expect_refused(c, "context.executor.part is -1");
   c.executor = {};
-  c.executor.kind = static_cast<tessera_executor_kind>(9);
+  put_number(9, &c.executor.kind);
   expect_refused(c, "context.executor.kind is 9");
 
   c = {};
-  c.backend = static_cast<tessera_backend>(2);
+  put_number(2, &c.backend);
   expect_refused(c, "context.backend is 2");
 
   alignas(64) std::byte memory[128];
