@@ -6,7 +6,7 @@ export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell nproc)
 
 test_presets := dev $(if $(filter x86_64,$(shell uname -m)),emulated)
 
-.PHONY: help build demo test test-cpp test-python bench lint clean
+.PHONY: help build demo test test-cpp test-python bench lint format clean
 help: ## Lists the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
@@ -58,7 +58,6 @@ test-python: build setup-demo setup-dev ## Runs the Python tests
 	@python -m pytest
 
 cpp_files = $(shell find src include tests bench examples -name '*.h' -o -name '*.hpp' -o -name '*.cc' -o -name '*.c')
-python_files := python tests/python scripts
 
 lint: setup-build setup-dev ## Checks the format, the usual mistakes and the objects built with ISA flags
 	@$(MAKE) --no-print-directory build/gate/build.ninja
@@ -68,6 +67,11 @@ lint: setup-build setup-dev ## Checks the format, the usual mistakes and the obj
 	cmake --build --preset gate
 	scripts/check_isa_objects build/gate
 	scripts/tidy build/gate
+
+format: setup-dev ## Formats the sources in place
+	clang-format -i $(cpp_files)
+	ruff check --quiet --fix
+	ruff format --quiet
 
 clean: ## Removes all that was built, not .venv
 	rm -rf build
