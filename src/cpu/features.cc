@@ -159,6 +159,13 @@ std::string feature_names(uint32_t features) {
   return names;
 }
 
+std::string why_unavailable(const Variant& variant) {
+  const uint32_t missing = variant.needs & ~cpu_features();
+  if (missing == 0) return {};
+  return "variant " + std::string(variant.name) + " needs " + feature_names(missing) +
+         ", which this CPU lacks or TESSERA_MAX_ISA forbids";
+}
+
 const CacheSizes& cache_sizes() {
   static const CacheSizes sizes = [] {
     CacheSizes s = detect_caches();

@@ -46,6 +46,9 @@ const Status& max_isa_status();
 // "avx2, fma", for messages that say what is missing.
 std::string feature_names(uint32_t features);
 
+// "" if cpu_features() has all that the variant needs, else a sentence for a NotImplementedError.
+std::string why_unavailable(const Variant& variant);
+
 // Bytes of one instance of each level, as one core sees it; typical sizes where the machine does not tell.
 struct CacheSizes {
   size_t l1d, l2, l3;

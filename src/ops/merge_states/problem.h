@@ -1,0 +1,25 @@
+// Merging partial results of disjoint sets of keys: checked, and the same for both public forms.
+#ifndef TESSERA_OPS_MERGE_STATES_PROBLEM_H_
+#define TESSERA_OPS_MERGE_STATES_PROBLEM_H_
+
+#include <cstdint>
+
+#include "tessera/tessera.h"
+
+namespace tessera::merge_states {
+
+// States are views of equal shapes, each with strides of its own. A partial (out, lse) is the state (out, 1, lse).
+struct Problem {
+  const tessera_tensor* o;  // num_states of [..., dim]
+  const tessera_tensor* l;  // num_states of f32 [...]; null: every l is 1, and the merged lse is wanted
+  const tessera_tensor* m;  // num_states of f32 [...]
+  int64_t num_states;
+  tessera_tensor out;  // [..., dim]
+  tessera_tensor lse;  // f32 [...]; only if l is null
+  int64_t rows;        // product of [...]
+  int64_t dim;
+};
+
+}  // namespace tessera::merge_states
+
+#endif  // TESSERA_OPS_MERGE_STATES_PROBLEM_H_
