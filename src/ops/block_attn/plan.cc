@@ -1,33 +1,11 @@
 #include "ops/block_attn/plan.h"
 
 #include <algorithm>
-#include <new>
+
+#include "ops/layout.h"
 
 namespace tessera::block_attn {
 namespace {
-
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-int64_t round_up(int64_t a, int64_t unit) { return ceil_div(a, unit) * unit; }
-
-// Lays arrays out one after the other on 64-byte boundaries. Sizes that overflow are a lack of memory.
-class Layout {
- public:
-  size_t add(int64_t count, int64_t bytes_each) {
-    const size_t offset = bytes_;
-    int64_t size = 0;
-    int64_t end = 0;
-    if (__builtin_mul_overflow(count, bytes_each, &size) || size > INT64_MAX - 64 ||
-        __builtin_add_overflow(static_cast<int64_t>(bytes_), round_up(size, 64), &end)) {
-      throw std::bad_alloc();
-    }
-    bytes_ = static_cast<size_t>(end);
-    return offset;
-  }
-  size_t bytes() const { return bytes_; }
-
- private:
-  size_t bytes_ = 0;
-};
 
 // Tokens of a list are cut evenly, or several short lists share a tile.
 void cut_queries(const Problem& p, const Kernel& kernel, Plan* plan) {

@@ -1,10 +1,5 @@
 #include "ops/block_attn/variants.h"
 
-#include <cstring>
-
-#include "core/check.h"
-#include "cpu/features.h"
-
 namespace tessera::block_attn {
 
 extern const Kernel scalar_bf16, scalar_f16, scalar_f32;
@@ -24,24 +19,6 @@ std::span<const Variant> variants() {
       {"scalar", &scalar_bf16, &scalar_f16, &scalar_f32},
   };
   return kAll;
-}
-
-Status choose_variant(const char* name, tessera_dtype dtype, const Variant** chosen, std::string* reasons) {
-  std::string last;
-  for (const Variant& v : variants()) {
-    if (name != nullptr && std::strcmp(name, v.name) != 0) continue;
-    const uint32_t missing = find_variant(v.name)->needs & ~cpu_features();
-    if (missing != 0) {
-      last = std::string("variant ") + v.name + " needs " + feature_names(missing) + ", which this CPU lacks or TESSERA_MAX_ISA forbids";
-    } else if (v.kernel(dtype) == nullptr) {
-      last = std::string("variant ") + v.name + " does not take " + dtype_name(dtype);
-    } else {
-      *chosen = &v;
-      return {};
-    }
-    if (reasons != nullptr) *reasons += last + "\n";
-  }
-  return not_implemented(last.empty() ? std::string("variant ") + name + " does not exist for this operator" : last);
 }
 
 }  // namespace tessera::block_attn

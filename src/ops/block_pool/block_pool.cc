@@ -1,0 +1,71 @@
+#include "ops/block_pool/block_pool.h"
+
+#include <algorithm>
+
+#include "ops/block_pool/check.h"
+#include "ops/block_pool/plan.h"
+#include "ops/block_pool/variants.h"
+#include "ops/select_topk/select_topk.h"
+#include "runtime/executor.h"
+#include "runtime/workspace.h"
+
+namespace tessera::block_pool {
+namespace {
+
+void pool_tile(const Problem& p, const Plan& plan, char* base, int64_t bh, int64_t tile, int worker) {
+  const int64_t b = bh / p.kv_heads;
+  const int64_t visible = select_topk::ranges(p, b, p.lists - 1).visible;  // blocks that any list sees
+  if (visible > p.topk && tile * kTileBlocks < visible) {
+    plan.kernel->pool(p, plan, base, b, bh % p.kv_heads, tile, worker);
+  }
+}
+
+void select_lists(const Problem& p, const Plan& plan, char* base, int64_t bh, int64_t task, int worker) {
+  const int64_t b = bh / p.kv_heads;
+  const int64_t head = bh % p.kv_heads;
+  const int64_t first = task * plan.lists_per_task;
+  const int64_t end = std::min(first + plan.lists_per_task, p.lists);
+  char* scratch = base + plan.workers + static_cast<size_t>(worker) * plan.scratch.bytes;
+  const auto* scores = reinterpret_cast<const float*>(scratch + plan.scratch.scores);
+  auto* order = reinterpret_cast<uint32_t*>(scratch + plan.scratch.order);
+  if (select_topk::any_needs_scores(p, b, first, end)) plan.kernel->score(p, plan, base, b, head, task, worker);
+  for (int64_t list = first; list < end; ++list) {
+    select_topk::write_ids(p, b, head, list, scores + (list - first) * plan.score_row, order);
+  }
+}
+
+}  // namespace
+
+Status run(const tessera_moba_select_args& args, const tessera_context& context) {
+  Problem p;
+  if (Status s = check(args, &p); !s.ok()) return s;
+  const Variant* variant = nullptr;
+  if (Status s = choose_variant(variants(), context.variant, p.dtype, &variant); !s.ok()) return s;
+  const Executor executor(context.executor);
+  const bool whole = executor.num_parts() == 1;
+  const Plan plan = make_plan(p, *variant->kernel(p.dtype), whole, executor.workers());
+  const Workspace workspace(context, plan.bytes);
+  char* base = reinterpret_cast<char*>(workspace.data());
+
+  if (whole) {
+    const auto pool = [&](int64_t i, int worker) {
+      pool_tile(p, plan, base, i / plan.block_tiles, i % plan.block_tiles, worker);
+    };
+    executor.parallel_for(p.requests * p.kv_heads * plan.block_tiles, pool, "pool");
+  }
+  // A part of a call cannot wait for the others' sums. It does its tasks one after the other, so it makes its own, KV head
+  // by KV head.
+  int64_t pooled = -1;
+  const auto select = [&](int64_t i, int worker) {
+    const int64_t bh = i / plan.tasks;
+    for (int64_t tile = 0; !whole && bh != pooled && tile < plan.block_tiles; ++tile) {
+      pool_tile(p, plan, base, bh, tile, worker);
+    }
+    if (!whole) pooled = bh;
+    select_lists(p, plan, base, bh, i % plan.tasks, worker);
+  };
+  executor.parallel_for(p.requests * p.kv_heads * plan.tasks, select, "select");
+  return {};
+}
+
+}  // namespace tessera::block_pool
