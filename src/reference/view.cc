@@ -93,8 +93,11 @@ void View::set(int64_t index, double value) const {
 }
 
 std::vector<double> View::values() const {
-  std::vector<double> all(static_cast<size_t>(elements()));
-  for (int64_t i = 0; i < elements(); ++i) all[static_cast<size_t>(i)] = get(i);
+  std::vector<double> all;
+  for (int64_t i = 0; i < elements(); i += last_size()) {
+    const std::vector<double> next = row(i, last_size());
+    all.insert(all.end(), next.begin(), next.end());
+  }
   return all;
 }
 

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <climits>
 #include <numeric>
+#include <ostream>
 #include <set>
 #include <string>
 #include <utility>
@@ -18,6 +19,12 @@
 #include "reference/reference.h"
 #include "tensors.h"
 #include "tessera/tessera.h"
+
+namespace tessera::cases {
+
+inline void PrintTo(const BlockAttn& c, std::ostream* os) { *os << name(c); }
+
+}  // namespace tessera::cases
 
 namespace tessera::test {
 
@@ -152,18 +159,12 @@ inline void fill_list(const cases::BlockAttn& c, Random& random, int64_t* list) 
   const int64_t invalid[] = {-1, INT_MIN, INT_MAX, blocks, -blocks - 1, blocks + 7};
   for (int64_t w = 0; w < width; ++w) {
     switch (c.ids) {
-      case cases::Ids::kAll:
-        list[w] = order[static_cast<size_t>(w)];
-        break;
-      case cases::Ids::kInvalid:
-        list[w] = random.pick(invalid);
-        break;
+      case cases::Ids::kAll: list[w] = order[static_cast<size_t>(w)]; break;
+      case cases::Ids::kInvalid: list[w] = random.pick(invalid); break;
       case cases::Ids::kMixed:
         list[w] = blocks == 0 || random.chance(4) ? random.pick(invalid) : random.below(blocks);
         break;
-      case cases::Ids::kPacked:
-        list[w] = w < blocks ? order[static_cast<size_t>(w)] : -1;
-        break;
+      case cases::Ids::kPacked: list[w] = w < blocks ? order[static_cast<size_t>(w)] : -1; break;
     }
   }
   if (c.ids != cases::Ids::kPacked) return;

@@ -54,7 +54,10 @@ const BlockAttn kCalls[] = {
 struct Choice {
   std::string variant;
   tessera_dtype dtype;
+
+  std::string name() const { return variant + "_" + dtype_name(dtype); }
 };
+void PrintTo(const Choice& choice, std::ostream* os) { *os << choice.name(); }
 
 // Every variant that runs here, with the types that differ in how they are computed.
 std::vector<Choice> choices() {
@@ -73,7 +76,7 @@ class BlockAttnBits : public testing::TestWithParam<Choice> {
   Attention make(const BlockAttn& c, uint64_t stream = 0) const { return make_attention(c, GetParam().dtype, stream); }
 };
 INSTANTIATE_TEST_SUITE_P(BlockAttn, BlockAttnBits, testing::ValuesIn(choices()),
-                         [](const auto& test) { return test.param.variant + "_" + dtype_name(test.param.dtype); });
+                         [](const auto& test) { return test.param.name(); });
 
 // A host's parallel-for: threads that take the indices from the last to the first.
 void host_parallel_for(void* host, int32_t n, void (*body)(void*, int32_t), void* arg) {

@@ -111,7 +111,7 @@ TEST_P(BlockAttnProbe, KeysAfterAPositionInTheSameBlockDoNotMatter) {
     }
     const Output got = changed.run(context());
     for (int64_t i = 0; i < (t + 1) * 2 * 16; ++i) ASSERT_EQ(got.out.bits(i), want.out.bits(i)) << t;
-    ASSERT_NE(got.out.bits((t + 1) * 2 * 16), want.out.bits((t + 1) * 2 * 16)) << t;
+    for (int64_t row = (t + 1) * 2; row < 100 * 2; ++row) ASSERT_NE(got.lse.bits(row), want.lse.bits(row)) << t;
   }
 }
 
