@@ -18,7 +18,7 @@ Status attend(const tessera_block_sparse_gqa_prefill_args* args, bool wants_stat
   if (context.backend == TESSERA_BACKEND_NATIVE) return block_attn::run(*args, wants_state, context);
   block_attn::Problem problem;
   if (Status s = block_attn::check(*args, wants_state, &problem); !s.ok()) return s;
-  return wants_state ? reference_block_sparse_gqa_prefill_state(*args) : reference_block_sparse_gqa_prefill(*args);
+  return reference_block_sparse_gqa_prefill(*args);
 }
 
 }  // namespace
