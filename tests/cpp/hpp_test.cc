@@ -1,0 +1,204 @@
+// tessera.hpp: what it passes to the C ABI and what it throws. The operators themselves are tested elsewhere.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <memory>
+#include <new>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "tessera/tessera.hpp"
+
+namespace tessera {
+namespace {
+
+struct Half {
+  uint16_t bits;
+};
+
+}  // namespace
+template <>
+inline constexpr tessera_dtype dtype_of<Half> = TESSERA_F16;
+namespace {
+
+TEST(Hpp, TensorsAreDenseUnlessTold) {
+  float data[24] = {};
+  const Tensor dense = tensor(data, {2, 3, 4});
+  EXPECT_EQ(dense.data, data);
+  EXPECT_EQ(dense.dtype, TESSERA_F32);
+  EXPECT_EQ(dense.ndim, 3);
+  EXPECT_EQ(dense.shape[2], 4);
+  EXPECT_EQ(dense.stride[0], 12);
+  EXPECT_EQ(dense.stride[1], 4);
+  EXPECT_EQ(dense.stride[2], 1);
+  const Tensor strided = tensor(data, {3, 2}, {1, 12});
+  EXPECT_EQ(strided.stride[0], 1);
+  EXPECT_EQ(strided.stride[1], 12);
+  EXPECT_THROW(tensor(data, {1, 1, 1, 1, 1, 1}), InvalidArgument);
+  EXPECT_THROW(tensor(data, {2, 2}, {1}), InvalidArgument);
+}
+
+TEST(Hpp, DtypesFollowElementTypes) {
+  EXPECT_EQ(tensor(static_cast<const int32_t*>(nullptr), {0}).dtype, TESSERA_I32);
+  EXPECT_EQ(tensor(static_cast<bfloat16*>(nullptr), {0}).dtype, TESSERA_BF16);
+  EXPECT_EQ(tensor(static_cast<float16*>(nullptr), {0}).dtype, TESSERA_F16);
+  EXPECT_EQ(tensor(static_cast<Half*>(nullptr), {0}).dtype, TESSERA_F16);
+  EXPECT_EQ(tensor(static_cast<uint16_t*>(nullptr), TESSERA_BF16, {0}).dtype, TESSERA_BF16);
+}
+
+// Two keys with equal scores and values 1 and 3.
+struct Call {
+  std::vector<float> q = {0}, k = {5, 5}, v = {1, 3}, out = {-1}, lse = {-1}, o = {-1}, l = {-1}, m = {-1};
+  std::vector<int32_t> blocks = {0};
+
+  BlockSparseGqaPrefill inputs() {
+    return {.q = tensor(q.data(), {1, 1, 1, 1}),
+            .k = tensor(k.data(), {1, 2, 1, 1}),
+            .v = tensor(v.data(), {1, 2, 1, 1}),
+            .kv_indices = tensor(blocks.data(), {1, 1, 1})};
+  }
+  BlockSparseGqaPrefill args() {
+    BlockSparseGqaPrefill a = inputs();
+    a.out = tensor(out.data(), {1, 1, 1, 1});
+    a.lse = tensor(lse.data(), {1, 1, 1});
+    return a;
+  }
+  BlockSparseGqaPrefill state_args() {
+    BlockSparseGqaPrefill a = inputs();
+    a.state_o = tensor(o.data(), {1, 1, 1, 1});
+    a.state_l = tensor(l.data(), {1, 1, 1});
+    a.state_m = tensor(m.data(), {1, 1, 1});
+    return a;
+  }
+};
+
+TEST(Hpp, RunsAttention) {
+  Call call;
+  block_sparse_gqa_prefill(call.args());
+  EXPECT_FLOAT_EQ(call.out[0], 2);
+  EXPECT_FLOAT_EQ(call.lse[0], std::log(2.0f));
+  block_sparse_gqa_prefill_state(call.state_args());
+  EXPECT_FLOAT_EQ(call.o[0], 4);
+  EXPECT_FLOAT_EQ(call.l[0], 2);
+  EXPECT_FLOAT_EQ(call.m[0], 0);
+}
+
+TEST(Hpp, PassesOptions) {
+  Call call;
+  call.q = {1};
+  call.k = {0, std::log(3.0f)};
+  BlockSparseGqaPrefill args = call.args();
+  args.softmax_scale = 1;
+  block_sparse_gqa_prefill(args);
+  EXPECT_FLOAT_EQ(call.out[0], (1 + 3 * 3) / 4.0f);
+  args.block_size = 1;
+  block_sparse_gqa_prefill(args);
+  EXPECT_FLOAT_EQ(call.out[0], 1);
+  args.block_size = 2;
+  const int32_t offset = 0;
+  args.q_offset = tensor(&offset, {1});
+  block_sparse_gqa_prefill(args);
+  EXPECT_FLOAT_EQ(call.out[0], 1);
+  args.causal = false;
+  block_sparse_gqa_prefill(args);
+  EXPECT_FLOAT_EQ(call.out[0], 2.5f);
+}
+
+TEST(Hpp, PassesTheContext) {
+  Call call;
+  const auto run_with = [&](const Context& context) {
+    call.out[0] = -1;
+    block_sparse_gqa_prefill(call.args(), context);
+    return call.out[0];
+  };
+  EXPECT_FLOAT_EQ(run_with({.executor = threads(2)}), 2);
+  EXPECT_FLOAT_EQ(run_with({.executor = part(0, 1)}), 2);
+  EXPECT_FLOAT_EQ(run_with({.backend = TESSERA_BACKEND_REFERENCE}), 2);
+  EXPECT_FLOAT_EQ(run_with({.variant = "scalar"}), 2);
+  const size_t bytes = block_sparse_gqa_prefill_workspace_size(call.args());
+  std::vector<std::byte> memory(bytes + 64);
+  void* aligned = memory.data();
+  size_t room = memory.size();
+  ASSERT_NE(std::align(64, bytes, aligned, room), nullptr);
+  EXPECT_FLOAT_EQ(run_with({.workspace = {static_cast<std::byte*>(aligned), bytes}}), 2);
+}
+
+TEST(Hpp, RunsOnTheHostsThreads) {
+  Call call;
+  std::vector<float> out(8, -1);
+  BlockSparseGqaPrefill args = call.inputs();
+  for (Tensor* input : {&args.q, &args.k, &args.v, &args.kv_indices}) input->shape[0] = 8, input->stride[0] = 0;
+  args.out = tensor(out.data(), {8, 1, 1, 1});
+  int calls = 0;
+  auto serial = [&](int32_t n, auto body) {
+    for (int32_t i = 0; i < n; ++i) ++calls, body(i);
+  };
+  block_sparse_gqa_prefill(args, {.executor = parallel_for(serial, 3)});
+  EXPECT_EQ(out, std::vector<float>(8, 2));
+  EXPECT_GT(calls, 0);
+}
+
+TEST(Hpp, Explains) {
+  Call call;
+  EXPECT_NE(block_sparse_gqa_prefill_explain(call.args(), {.variant = "scalar"}).find("scalar"), std::string::npos);
+}
+
+template <class Standard, class Ours>
+void expect_thrown(Call& call, const BlockSparseGqaPrefill& args, tessera_status status, const char* argument,
+                   const Context& context = {}) {
+  EXPECT_THROW(block_sparse_gqa_prefill(args, context), Ours);
+  EXPECT_THROW(block_sparse_gqa_prefill(args, context), Standard);
+  try {
+    block_sparse_gqa_prefill(args, context);
+  } catch (const std::exception& e) {
+    const Error* error = dynamic_cast<const Error*>(&e);
+    ASSERT_NE(error, nullptr);
+    EXPECT_EQ(error->status(), status);
+    EXPECT_EQ(error->message(), e.what());
+    EXPECT_NE(error->message().find(argument), std::string::npos) << error->message();
+  }
+  EXPECT_EQ(call.out[0], -1);
+}
+
+TEST(Hpp, ThrowsWhatTheStatusStandsFor) {
+  Call call;
+  BlockSparseGqaPrefill args = call.args();
+  args.k.shape[0] = 2;
+  expect_thrown<std::invalid_argument, InvalidArgument>(call, args, TESSERA_INVALID_ARGUMENT, "k ");
+  args = call.args();
+  args.kv_indices.dtype = TESSERA_OTHER_DTYPE;
+  expect_thrown<std::logic_error, TypeError>(call, args, TESSERA_TYPE_ERROR, "kv_indices");
+  for (int32_t i = 0; i < tessera_num_variants(); ++i) {
+    if (tessera_variant_available(i) != 0) continue;
+    expect_thrown<std::logic_error, NotImplemented>(call, call.args(), TESSERA_NOT_IMPLEMENTED, tessera_variant_name(i),
+                                                    {.variant = tessera_variant_name(i)});
+  }
+  EXPECT_THROW(throw_if_failed(TESSERA_OUT_OF_MEMORY), std::bad_alloc);
+  EXPECT_THROW(throw_if_failed(TESSERA_OUT_OF_MEMORY), OutOfMemory);
+  EXPECT_THROW(throw_if_failed(TESSERA_INTERNAL), std::runtime_error);
+  EXPECT_NO_THROW(throw_if_failed(TESSERA_OK));
+}
+
+TEST(Hpp, Merges) {
+  const std::vector<float> o[] = {{2}, {9}}, l[] = {{2}, {3}}, m = {0}, lse = {0};
+  float out = -1, merged = -1;
+  std::vector<Tensor> os, ls, ms, lses;
+  for (int i = 0; i < 2; ++i) {
+    os.push_back(tensor(o[i].data(), {1, 1}));
+    ls.push_back(tensor(l[i].data(), {1}));
+    ms.push_back(tensor(m.data(), {1}));
+    lses.push_back(tensor(lse.data(), {1}));
+  }
+  cp_merge({.o = os, .l = ls, .m = ms, .out = tensor(&out, {1, 1})});
+  EXPECT_FLOAT_EQ(out, 11.0f / 5);
+  merge_states({.partial_out = os, .partial_lse = lses, .out = tensor(&out, {1, 1}), .lse = tensor(&merged, {1})});
+  EXPECT_FLOAT_EQ(out, 5.5f);
+  EXPECT_FLOAT_EQ(merged, std::log(2.0f));
+  ls.pop_back();
+  EXPECT_THROW(cp_merge({.o = os, .l = ls, .m = ms, .out = tensor(&out, {1, 1})}), InvalidArgument);
+  EXPECT_THROW(merge_states({.partial_out = os, .partial_lse = ls}), InvalidArgument);
+}
+
+}  // namespace
+}  // namespace tessera
