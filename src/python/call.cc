@@ -1,7 +1,5 @@
 #include "python/call.h"
 
-#include <limits>
-
 namespace tessera::python {
 namespace {
 
@@ -37,6 +35,28 @@ void raise_status(tessera_status status, const char* op) {
   throw nb::python_error();
 }
 
+int64_t integer_of(const Argument& argument, nb::handle value) {
+  if (!PyIndex_Check(value.ptr()) || is_tensor(value)) {
+    refuse(PyExc_TypeError, argument, "is " + shown(value) + "; expected an int");
+  }
+  const nb::object index = nb::steal(PyNumber_Index(value.ptr()));
+  if (!index.is_valid()) throw nb::python_error();
+  const long long result = PyLong_AsLongLong(index.ptr());
+  if (result == -1 && PyErr_Occurred()) {
+    PyErr_Clear();
+    refuse(PyExc_ValueError, argument, "is " + shown(value) + "; expected a number that fits int64");
+  }
+  return result;
+}
+
+int32_t int32_of(const Argument& argument, nb::handle value) {
+  const int64_t result = integer_of(argument, value);
+  if (result < INT32_MIN || result > INT32_MAX) {
+    refuse(PyExc_ValueError, argument, "is " + std::to_string(result) + "; expected a number that fits int32");
+  }
+  return static_cast<int32_t>(result);
+}
+
 Call::Call(const char* op, nb::handle backend) : op_(op), variant_(forced_variant()) {
   const bool reference = nb::isinstance<nb::str>(backend) && backend.equal(nb::str("reference"));
   if (!reference && !(nb::isinstance<nb::str>(backend) && backend.equal(nb::str("native")))) {
@@ -47,16 +67,21 @@ Call::Call(const char* op, nb::handle backend) : op_(op), variant_(forced_varian
   owners_.reserve(8);
 }
 
-tessera_tensor Call::input(const char* name, nb::handle value, const char* dtypes, int64_t index) {
-  View view = view_of(value, {op_, name, index}, dtypes, Access::kRead);
-  if (index < 0) require_axes(name, view);
+tessera_tensor Call::part(const Argument& argument, nb::handle value, const char* dtypes) {
+  View view = view_of(value, argument, dtypes, Access::kRead);
   owners_.push_back(std::move(view.owner));
   if (!like_.is_valid()) like_ = nb::borrow(value);
   return view.tensor;
 }
 
-void Call::require_axes(const char* name, const View& view) const {
-  if (view.tensor.ndim == 0) refuse(PyExc_ValueError, {op_, name}, "has no axes");
+tessera_tensor Call::input(const char* name, nb::handle value, const char* dtypes) {
+  const tessera_tensor view = part({op_, name}, value, dtypes);
+  require_axes(name, view);
+  return view;
+}
+
+void Call::require_axes(const char* name, const tessera_tensor& view) const {
+  if (view.ndim == 0) refuse(PyExc_ValueError, {op_, name}, "has no axes");
 }
 
 tessera_tensor Call::q_offset(nb::handle value, int64_t batch) {
@@ -65,27 +90,8 @@ tessera_tensor Call::q_offset(nb::handle value, int64_t batch) {
   if (!PyIndex_Check(value.ptr())) {
     refuse(PyExc_TypeError, {op_, "q_offset"}, "is " + shown(value) + "; expected an int or int32 [B]");
   }
-  const int64_t offset = integer("q_offset", value);
-  using Limits = std::numeric_limits<int32_t>;
-  if (offset < Limits::min() || offset > Limits::max()) {
-    refuse(PyExc_ValueError, {op_, "q_offset"}, "is " + std::to_string(offset) + "; expected a number that fits int32");
-  }
-  offset_ = static_cast<int32_t>(offset);
+  offset_ = int32_of({op_, "q_offset"}, value);
   return {&offset_, TESSERA_I32, 1, {batch}, {0}};
-}
-
-int64_t Call::integer(const char* name, nb::handle value) const {
-  if (!PyIndex_Check(value.ptr()) || is_tensor(value)) {
-    refuse(PyExc_TypeError, {op_, name}, "is " + shown(value) + "; expected an int");
-  }
-  const nb::object index = nb::steal(PyNumber_Index(value.ptr()));
-  if (!index.is_valid()) throw nb::python_error();
-  const long long result = PyLong_AsLongLong(index.ptr());
-  if (result == -1 && PyErr_Occurred()) {
-    PyErr_Clear();
-    refuse(PyExc_ValueError, {op_, name}, "is " + shown(value) + "; expected a number that fits int64");
-  }
-  return result;
 }
 
 int64_t Call::positive(const char* name, nb::handle value) const {
@@ -123,7 +129,7 @@ Call::Output Call::output(const char* name, nb::handle given, const char* dtypes
                           tessera_dtype dtype) {
   if (given.is_none()) return new_output(shape, dtype_name(dtype));
   View view = view_of(given, {op_, name}, dtypes, Access::kWrite);
-  require_axes(name, view);
+  require_axes(name, view.tensor);
   owners_.push_back(std::move(view.owner));
   return {view.tensor, nb::borrow(given), true};
 }

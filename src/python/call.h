@@ -24,6 +24,9 @@ std::string& forced_variant();
 // Raises what a C function reported on this thread. `op` stands in for an empty message.
 [[noreturn]] void raise_status(tessera_status status, const char* op);
 
+int64_t integer_of(const Argument& argument, nb::handle value);
+int32_t int32_of(const Argument& argument, nb::handle value);
+
 class Call {
  public:
   // `backend`: "native" or "reference".
@@ -32,12 +35,14 @@ class Call {
   const char* op() const { return op_; }
 
   // Results are of the kind (NumPy, torch, ...) of the first input.
-  tessera_tensor input(const char* name, nb::handle value, const char* dtypes, int64_t index = -1);
+  tessera_tensor input(const char* name, nb::handle value, const char* dtypes);
+  // A tensor of a list of tuples of them, which may be without axes.
+  tessera_tensor part(const Argument& argument, nb::handle value, const char* dtypes);
 
   // None: absent. An int: that offset for every request.
   tessera_tensor q_offset(nb::handle value, int64_t batch);
 
-  int64_t integer(const char* name, nb::handle value) const;
+  int64_t integer(const char* name, nb::handle value) const { return integer_of({op_, name}, value); }
   int64_t positive(const char* name, nb::handle value) const;  // 0 is C's "default"; from Python it is a mistake
   bool flag(const char* name, nb::handle value) const;
   const float* optional_float(const char* name, nb::handle value);  // None: nullptr
@@ -70,8 +75,8 @@ class Call {
   nb::object result(const Output& output) const;
 
  private:
-  // To C, a tensor without axes is one that was not given. Only the parts of a merged state may have none.
-  void require_axes(const char* name, const View& view) const;
+  // To C, a tensor without axes is one that was not given.
+  void require_axes(const char* name, const tessera_tensor& view) const;
 
   const char* op_;
   nb::object like_;

@@ -58,9 +58,8 @@ nb::dict facts() {
 }
 
 void set_num_threads(nb::handle n) {
-  const int64_t threads = Call("set_num_threads", nb::str("native")).integer("n", n);
-  const auto clamped = static_cast<int32_t>(std::clamp<int64_t>(threads, -1, INT32_MAX));
-  if (const tessera_status status = tessera_set_num_threads(clamped)) raise_status(status, "set_num_threads");
+  const int32_t threads = int32_of({"set_num_threads", "n"}, n);
+  if (const tessera_status status = tessera_set_num_threads(threads)) raise_status(status, "set_num_threads");
 }
 
 // Returns the name that was forced before; "" stands for none.

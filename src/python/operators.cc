@@ -81,28 +81,35 @@ nb::object block_sparse_gqa_prefill_explain(nb::handle q, nb::handle k, nb::hand
 
 using Views = std::vector<tessera_tensor>;
 
+struct Part {
+  const char* name;
+  const char* dtypes;
+};
+
 nb::object tuple_of(nb::handle value, const Argument& argument, const char* expected) {
   nb::object tuple;
   if (!is_tensor(value)) tuple = nb::steal(PySequence_Tuple(value.ptr()));
   if (tuple.is_valid()) return tuple;
+  if (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_TypeError)) throw nb::python_error();  // a generator's own
   PyErr_Clear();
   refuse(PyExc_TypeError, argument, std::string("is not a sequence; expected ") + expected);
 }
 
 // A list of tuples of tensors as one list of views per position in the tuple.
 std::vector<Views> unzip(Call& call, const char* name, nb::handle states, const char* expected,
-                         const std::vector<const char*>& dtypes) {
+                         const std::vector<Part>& kinds) {
   const nb::object list = tuple_of(states, {call.op(), name}, expected);
   if (nb::len(list) == 0) refuse(PyExc_ValueError, {call.op(), name}, std::string("is empty; expected ") + expected);
-  std::vector<Views> views(dtypes.size());
+  std::vector<Views> views(kinds.size());
   for (size_t i = 0; i < nb::len(list); ++i) {
     const Argument state{call.op(), name, static_cast<int64_t>(i)};
     const nb::object parts = tuple_of(list[i], state, expected);
-    if (nb::len(parts) != dtypes.size()) {
+    if (nb::len(parts) != kinds.size()) {
       refuse(PyExc_ValueError, state, "has " + std::to_string(nb::len(parts)) + " entries; expected " + expected);
     }
-    for (size_t part = 0; part < dtypes.size(); ++part) {
-      views[part].push_back(call.input(name, nb::object(parts[part]), dtypes[part], state.index));
+    for (size_t j = 0; j < kinds.size(); ++j) {
+      const Argument part{call.op(), name, state.index, kinds[j].name};
+      views[j].push_back(call.part(part, nb::object(parts[j]), kinds[j].dtypes));
     }
   }
   return views;
@@ -112,7 +119,7 @@ Shape shape_of(const tessera_tensor& t) { return Shape(t.shape, t.shape + std::m
 
 nb::object cp_merge(nb::handle states, const char* output_dtype, nb::handle backend) {
   Call call("cp_merge", backend);
-  const auto views = unzip(call, "states", states, "at least one (o, l, m)", {kF32, kF32, kF32});
+  const auto views = unzip(call, "states", states, "at least one (o, l, m)", {{"o", kF32}, {"l", kF32}, {"m", kF32}});
   const Call::Output out = call.new_output(shape_of(views[0][0]), output_dtype);
   const tessera_cp_merge_args args{views[0].data(), views[1].data(), views[2].data(),
                                    static_cast<int64_t>(views[0].size()), out.view};
@@ -122,7 +129,7 @@ nb::object cp_merge(nb::handle states, const char* output_dtype, nb::handle back
 
 nb::object merge_states(nb::handle partials, nb::handle backend) {
   Call call("merge_states", backend);
-  const auto views = unzip(call, "partials", partials, "at least one (out, lse)", {kFloats, kF32});
+  const auto views = unzip(call, "partials", partials, "at least one (out, lse)", {{"out", kFloats}, {"lse", kF32}});
   const Call::Output out = call.new_output(shape_of(views[0][0]), dtype_name(views[0][0].dtype));
   const Call::Output lse = call.new_output(shape_of(views[1][0]), "float32");
   const tessera_merge_states_args args{views[0].data(), views[1].data(), static_cast<int64_t>(views[0].size()),

@@ -73,8 +73,8 @@ bool is_numpy(nb::handle value) {
 std::string text_of(nb::handle value) { return nb::str(value).c_str(); }
 
 std::string message(const Argument& a, const std::string& text) {
-  const std::string index = a.index < 0 ? "" : "[" + std::to_string(a.index) + "]";
-  return std::string(a.op) + ": " + a.name + index + " " + text;
+  const std::string element = a.index < 0 ? "" : "[" + std::to_string(a.index) + "]";
+  return std::string(a.op) + ": " + a.name + element + (*a.part == '\0' ? "" : " ") + a.part + " " + text;
 }
 
 [[noreturn]] void refuse_because(nb::python_error& cause, const Argument& a, const std::string& text) {
@@ -251,16 +251,11 @@ bool is_tensor(nb::handle value) { return is_numpy(value) || nb::hasattr(value, 
 
 const char* dtype_name(tessera_dtype dtype) {
   switch (dtype) {
-    case TESSERA_BF16:
-      return "bfloat16";
-    case TESSERA_F16:
-      return "float16";
-    case TESSERA_F32:
-      return "float32";
-    case TESSERA_I32:
-      return "int32";
-    default:
-      return "unknown";
+    case TESSERA_BF16: return "bfloat16";
+    case TESSERA_F16: return "float16";
+    case TESSERA_F32: return "float32";
+    case TESSERA_I32: return "int32";
+    default: return "unknown";
   }
 }
 

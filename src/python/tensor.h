@@ -20,11 +20,12 @@ namespace tessera::python {
 
 namespace nb = nanobind;
 
-// What a message is about: an argument of an operator, or its element `index` where that is not negative.
+// What a message is about: an argument of an operator; with `part`, that part of the argument's element `index`.
 struct Argument {
   const char* op;
   const char* name;
-  int64_t index = -1;
+  int64_t index = -1;  // negative: the whole argument
+  const char* part = "";
 };
 
 // Raises `type` with "<op>: <argument> <text>".

@@ -262,7 +262,7 @@ OUT, L = np.zeros((3, 8), np.float32), np.zeros(3, np.float32)
         (
             lambda: tessera.cp_merge([(OUT, L.astype(np.float64), L)], np.float32),
             TypeError,
-            r"cp_merge: states\[0\] is float64",
+            r"cp_merge: states\[0\] l is float64",
         ),
         (
             lambda: tessera.merge_states([]),
@@ -310,6 +310,15 @@ OUT, L = np.zeros((3, 8), np.float32), np.zeros(3, np.float32)
 def test_bad_calls_of_the_other_operators(function, exception, message):
     with pytest.raises(exception, match="^" + message):
         function()
+
+
+def test_an_error_inside_a_generator_of_states_comes_through():
+    def states():
+        yield OUT, L, L
+        raise OSError("a rank is gone")
+
+    with pytest.raises(OSError, match="a rank is gone"):
+        tessera.cp_merge(states(), np.float32)
 
 
 def test_an_unknown_keyword_is_a_type_error():
