@@ -42,7 +42,7 @@ def build_block_kv_indices(keep_mask: Any, topk: int) -> Any:
     return from_numpy(indices, keep_mask)
 
 
-def build_causal_block_mask(BS: int) -> np.ndarray:  # noqa: N803
+def build_causal_block_mask(BS: int) -> np.ndarray:
     """The additive causal mask inside a block: f32 [BS, BS], 0 where the key is at or before the query, else -inf.
 
     Source: ops.build_causal_block_mask of minimax-m3-msa-neuron-kernels.
