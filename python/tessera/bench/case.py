@@ -1,0 +1,115 @@
+"""What a benchmark case is, and the cases there are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+
+@dataclass
+class Peer:
+    """Another way to the same result.
+
+    `make(tokens)` prepares it for the first `tokens` tokens (None: all) and returns the call to time; `UnavailableError`
+    says why it cannot run. `probe` is a number of tokens whose time foretells that of the whole, which grows from
+    `work(probe)` to `work(None)`. Without it `work(None)` is the work in units of the case's own.
+    """
+
+    make: Callable[[int | None], Callable[[], Any]]
+    work: Callable[[int | None], float]
+    probe: int | None = None
+
+
+class UnavailableError(Exception):
+    """Why a peer does not run here."""
+
+
+class Case:
+    """One call, ready to be timed. A case takes the options named in `defaults` and no other."""
+
+    name: ClassVar[str]
+    help: ClassVar[str]
+    defaults: ClassVar[dict[str, Any]]
+    bound: ClassVar[str]  # "compute", "stream" or "": which ceiling the case is measured against
+
+    shape: dict[str, int]
+    dtype: str
+    gflop: float | None = None  # that the mathematics needs; no credit for masked work
+    gbytes: float | None = None  # of inputs that must be read and outputs that must be written, once each
+
+    def __init__(self, **options: Any) -> None:
+        """Makes the inputs. ValueError: a combination of options that the case cannot take."""
+        raise NotImplementedError
+
+    def run(self) -> Any:
+        raise NotImplementedError
+
+    def peers(self) -> dict[str, Peer]:
+        return {}
+
+    def check(self) -> float:
+        """The worst error of run()'s last result, on sampled rows, as a share of its bound."""
+        raise NotImplementedError
+
+    def extra(self) -> dict[str, Any]:
+        """More to report."""
+        return {}
+
+
+MODEL = {"seq": 8192, "rows": None, "batch": 1, "heads_q": 64, "heads_kv": 4, "dim": 128, "block": 128}
+MODEL |= {"block_q": None, "topk": 16, "dtype": "bf16"}
+
+
+def model_shape(
+    seq: int,
+    rows: int | None,
+    batch: int,
+    heads_q: int,
+    heads_kv: int,
+    dim: int,
+    block: int,
+    block_q: int | None,
+    topk: int,
+) -> dict[str, int]:
+    """The shape that the options in `MODEL` stand for."""
+    rows, block_q = rows or seq, block_q or block
+    if rows > seq:
+        raise ValueError(f"--rows is {rows}; accepted: up to --seq, {seq}")
+    if heads_q % heads_kv:
+        raise ValueError(f"--heads-q is {heads_q}; accepted: multiples of --heads-kv, {heads_kv}")
+    sizes = {"B": batch, "Sq": rows, "Sk": seq, "Hq": heads_q, "Hkv": heads_kv, "D": dim, "block": block}
+    return sizes | {"block_q": block_q, "K": topk}
+
+
+def giga_bytes(*arrays: np.ndarray) -> float:
+    return sum(array.nbytes for array in arrays) / 1e9
+
+
+def samples(total: int, count: int, rng: np.random.Generator) -> list[int]:
+    """The first and last of range(total) and others between, ascending."""
+    return sorted({0, total - 1, *rng.integers(0, total, count - 2).tolist()})
+
+
+def all_cases() -> dict[str, type[Case]]:
+    from tessera.bench.merge import Merge
+    from tessera.bench.overhead import CallOverhead
+    from tessera.bench.prefill import MsaPrefill
+    from tessera.bench.select import MassSelect, MobaSelect
+
+    return {case.name: case for case in (MsaPrefill, MassSelect, MobaSelect, Merge, CallOverhead)}
+
+
+# Cases whose operators are still to come.
+NOT_YET = {
+    "msa-prefill-token": "msa_sparse_attention",
+    "msa-decode": "msa_sparse_decode_attention",
+    "msa-select": "msa_select",
+    "qsa-score": "qsa_indexer_mqa_score",
+    "qsa-select": "qsa_select",
+    "qsa-prefill": "qsa_sparse_attention",
+    "qsa-decode": "qsa_sparse_attention",
+    "qsa-attention": "qsa_sparse_attention",
+}

@@ -1,0 +1,180 @@
+"""How a case is timed.
+
+A repetition is: the ceiling, the case, the ceiling again, then each peer once. So the share of the ceiling and the ratio to
+the peers compare what ran within the same seconds, whatever the clock and the neighbours do over minutes. All
+figures are medians over the repetitions. The first call is timed apart: it may start threads and get memory.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any
+
+import tessera
+from tessera import _core
+from tessera._terminal import Tell
+from tessera.bench.case import Case, Peer, UnavailableError
+from tessera.check.bounds import finite
+from tessera.testing import force_variant
+
+CEILING_SECONDS = 0.08
+LEAST_SECONDS = 0.02  # a repetition repeats a shorter call until it takes this long
+
+
+@dataclass
+class Settings:
+    runs: int
+    threads: int
+    variants: list[str]  # best first; the first that takes the case's dtype is used
+    peers: bool
+    peer_seconds: float  # what each peer may take in all
+
+
+@dataclass
+class Timed:
+    """A call and the seconds that each repetition of it took."""
+
+    run: Callable[[], Any]
+    runs: int
+    calls: int = 1  # per repetition
+    seconds: list[float] = field(default_factory=list)
+
+    def repeat(self) -> float:
+        start = time.perf_counter()
+        for _ in range(self.calls):
+            self.run()
+        self.seconds.append((time.perf_counter() - start) / self.calls)
+        return self.seconds[-1]
+
+
+def _time(run: Callable[[], Any]) -> float:
+    return Timed(run, 1).repeat()
+
+
+def _calls(seconds: float) -> int:
+    return max(1, math.ceil(LEAST_SECONDS / seconds))
+
+
+def _first_call(case: Case, variants: list[str]) -> tuple[str, float]:
+    """The variant that takes the case, and the seconds of its first call."""
+    for name in variants:
+        try:
+            with force_variant(name):
+                return name, _time(case.run)
+        except NotImplementedError as error:
+            refusal = error
+    raise refusal
+
+
+def _prepare_peer(peer: Peer, case_seconds: float, settings: Settings) -> Timed:
+    if peer.probe is None:
+        expected = case_seconds * peer.work(None)
+    else:
+        probe = peer.make(peer.probe)
+        probe()
+        expected = _time(probe) * peer.work(None) / peer.work(peer.probe)
+    if expected > settings.peer_seconds:
+        raise UnavailableError(f"a run takes about {expected:.0f} s; --peer-seconds is {settings.peer_seconds:g}")
+    runs = min(settings.runs, int(settings.peer_seconds / expected) - 1)
+    timed = Timed(peer.make(None), max(1, runs), _calls(expected))
+    if runs > 1:
+        timed.run()  # memory and caches; a peer that has time for one run alone goes without
+    return timed
+
+
+def _prepare_peers(
+    case: Case, case_seconds: float, settings: Settings, tell: Tell
+) -> tuple[dict[str, Timed], dict[str, str]]:
+    """The peers that run, and the reasons of those that do not."""
+    ready: dict[str, Timed] = {}
+    skipped: dict[str, str] = {}
+    for name, peer in (case.peers() if settings.peers else {}).items():
+        tell(f"{case.name}: preparing {name}")
+        try:
+            ready[name] = _prepare_peer(peer, case_seconds, settings)
+        except UnavailableError as reason:
+            skipped[name] = str(reason)
+    return ready, skipped
+
+
+def ceiling_kind(case: Case, variant: str) -> str | None:
+    if case.bound == "compute":
+        return "bf16_dot" if variant == "avx512bf16" and case.dtype == "bf16" else "f32_fma"
+    return case.bound or None
+
+
+def steps(settings: Settings) -> int:
+    """How often `measure` calls tell, about."""
+    return settings.runs + 5
+
+
+def measure(case: Case, settings: Settings, tell: Tell) -> dict[str, Any]:
+    """One line of `tessera bench --json`."""
+    tell(f"{case.name}: first call")
+    variant, first = _first_call(case, settings.variants)
+    kind = ceiling_kind(case, variant)
+    amount = case.gbytes if kind == "stream" else case.gflop
+    with force_variant(variant):
+        second = _time(case.run)
+        ready, skipped = _prepare_peers(case, second, settings, tell)
+        own = Timed(case.run, settings.runs, _calls(second))
+        ceilings, shares = [], []
+        for run in range(settings.runs):
+            tell(f"{case.name}: run {run + 1} of {settings.runs}")
+            before = _ceiling(kind, variant, settings)
+            seconds = own.repeat()
+            ceilings.append((before + _ceiling(kind, variant, settings)) / 2)
+            shares.append((amount or 0) / seconds / ceilings[-1])
+            for timed in ready.values():
+                if run < timed.runs:
+                    timed.repeat()
+        tell(f"{case.name}: check")
+        case.run()
+        worst = case.check()
+        extra = case.extra()
+    seconds = median(own.seconds)
+    return {
+        "case": case.name,
+        "shape": case.shape,
+        "dtype": case.dtype,
+        "threads": settings.threads,
+        "variant": variant,
+        "ms": _round(seconds * 1e3),
+        "first_ms": _round(first * 1e3),
+        "runs": settings.runs,
+        "gflop": case.gflop and _round(case.gflop),
+        "gflops": case.gflop and _round(case.gflop / seconds),
+        "gbps": case.gbytes and _round(case.gbytes / seconds),
+        "ceiling": kind and {"kind": kind, "value": _round(median(ceilings)), "share": _round(median(shares))},
+        "peers": _peers(own, ready, skipped),
+        "check": {"max_err_over_bound": finite(worst)},
+        **extra,
+        "machine": {name: tessera.info()[name] for name in ("cpu", "usable_cores")},
+        "version": tessera.__version__,
+    }
+
+
+def _ceiling(kind: str | None, variant: str, settings: Settings) -> float:
+    return math.inf if kind is None else _core.measure_ceiling(kind, variant, settings.threads, CEILING_SECONDS)
+
+
+def _peers(own: Timed, ready: dict[str, Timed], skipped: dict[str, str]) -> dict[str, Any]:
+    result: dict[str, Any] = {}
+    for name, timed in ready.items():
+        ratios = [theirs / ours for theirs, ours in zip(timed.seconds, own.seconds, strict=False)]
+        result[name] = {
+            "ms": _round(median(timed.seconds) * 1e3),
+            "speedup": _round(median(ratios)),
+            "runs": len(timed.seconds),
+        }
+    for name, reason in skipped.items():
+        result[name] = {"ms": None, "speedup": None, "skipped": reason}
+    return result
+
+
+def _round(value: float) -> float:
+    return float(f"{value:.4g}") if value < 1e4 else float(round(value, 1))

@@ -1,0 +1,42 @@
+"""call-overhead: what a call costs when there is next to nothing to compute."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import tessera
+from tessera.bench.case import Case, Peer
+from tessera.bench.peers import sdpa_single
+from tessera.check.bounds import AttentionTruth
+from tessera.check.data import normal
+
+
+class CallOverhead(Case):
+    name = "call-overhead"
+    help = "one query, one head, 16 keys"
+    bound = ""
+    defaults = {"dtype": "bf16"}
+
+    def __init__(self, dtype: str) -> None:
+        self.dtype = dtype
+        self.shape = {"B": 1, "Sq": 1, "Sk": 16, "Hq": 1, "Hkv": 1, "D": 16, "block": 16, "block_q": 1, "K": 1}
+        rng = np.random.default_rng(0)
+        self.q = normal(rng, (1, 1, 1, 16), dtype)
+        self.k = normal(rng, (1, 16, 1, 16), dtype)
+        self.v = normal(rng, (1, 16, 1, 16), dtype)
+        self.lists = np.zeros((1, 1, 1), np.int32)
+        self.out = np.zeros_like(self.q)
+
+    def run(self) -> Any:
+        return tessera.block_sparse_gqa_prefill(
+            self.q, self.k, self.v, self.lists, block_size=16, block_q=1, out=self.out
+        )
+
+    def peers(self) -> dict[str, Peer]:
+        return {"torch_sdpa_dense": Peer(lambda _: sdpa_single(self.q, self.k, self.v), lambda _: 1.0)}
+
+    def check(self) -> float:
+        truth = AttentionTruth(self.q, self.k, self.v, self.lists, block_size=16, block_q=1)
+        return truth.out_share(self.out, self.dtype)
