@@ -66,7 +66,8 @@ struct BlockMass {
     return static_cast<int>(p.keys - begin < keys ? p.keys - begin : keys);
   }
 
-  static void pack_into(const Problem& p, const Plan& plan, int64_t b, int64_t head, int64_t key_tile, operand* packed) {
+  static void pack_into(const Problem& p, const Plan& plan, int64_t b, int64_t head, int64_t key_tile,
+                        operand* packed) {
     const int64_t begin = tile_begin(p, plan, key_tile);
     const In* rows = static_cast<const In*>(p.k) + b * p.k_request + begin * p.k_token + head * p.k_head;
     P::pack_keys(rows, p.k_token, tile_keys(p, plan, key_tile), static_cast<int>(p.dim), packed);
@@ -101,7 +102,8 @@ struct BlockMass {
       const int64_t sampled = list_begin(p, list) + i * p.stride;
       const int64_t t = sampled < last ? sampled : last;
       for (int64_t g = 0; g < p.group; ++g, ++row) {
-        const In* from = static_cast<const In*>(p.q) + b * p.q_request + t * p.q_token + (head * p.group + g) * p.q_head;
+        const In* from =
+            static_cast<const In*>(p.q) + b * p.q_request + t * p.q_token + (head * p.group + g) * p.q_head;
         operand* to = at<operand>(plan.scratch.q) + row * plan.q_row;
         for (int d = 0; d < dim; d += kWide) Isa::store_unit(to + d, Isa::units(from + d, dim - d));
         if (p.scale < 0) {

@@ -43,7 +43,8 @@ Plan make_plan(const Problem& p, const Kernel& kernel, bool whole, int workers) 
   plan.pack_once = whole && plan.tasks * plan.tiles_per_list > 1;
   const int64_t tile_keys = plan.tile_segments * plan.segment_keys;
   plan.q_row = round_up(p.dim, lanes * kernel.pair);
-  plan.score_row = round_up(tile_keys, lanes) + lanes;  // the last segment is read in whole vectors from where it begins
+  plan.score_row =
+      round_up(tile_keys, lanes) + lanes;  // the last segment is read in whole vectors from where it begins
   plan.packed_bytes = static_cast<size_t>(round_up(tile_keys, lanes) * ceil_div(p.dim, kernel.pair) * 4);
 
   const int64_t rows = plan.tile_samples * p.group;

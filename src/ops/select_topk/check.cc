@@ -9,8 +9,8 @@ namespace tessera::select_topk {
 namespace {
 
 void at_least(const char* name, int64_t value, int64_t least, Checker* c) {
-  c->require(value >= least,
-             invalid(std::string(name) + " is " + std::to_string(value) + "; expected at least " + std::to_string(least)));
+  c->require(value >= least, invalid(std::string(name) + " is " + std::to_string(value) + "; expected at least " +
+                                     std::to_string(least)));
 }
 
 void check_inputs(const Args& a, Checker* c) {
