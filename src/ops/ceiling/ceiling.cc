@@ -12,6 +12,7 @@
 #endif
 
 #include "cpu/features.h"
+#include "ops/choose.h"
 #include "runtime/executor.h"
 #include "runtime/trace.h"
 
@@ -24,39 +25,15 @@ extern const Kernel avx2_loops, avx512_loops, avx512bf16_loops;
 
 namespace {
 
-struct Entry {
-  const char* name;    // of isa_variants()
-  const Kernel* f32;   // f32 dot steps and reads
-  const Kernel* bf16;  // bf16 pair dots; null: the variant has none
-};
-
-constexpr Entry kVariants[] = {
+// As for operators; bf16 stands for pair dots, f32 for FMAs and reads.
+constexpr KernelVariant<Kernel> kVariants[] = {
 #if defined(__x86_64__)
-    {"avx512bf16", &avx512_loops, &avx512bf16_loops},
-    {"avx512", &avx512_loops, nullptr},
-    {"avx2", &avx2_loops, nullptr},
+    {"avx512bf16", &avx512bf16_loops, nullptr, &avx512_loops},
+    {"avx512", nullptr, nullptr, &avx512_loops},
+    {"avx2", nullptr, nullptr, &avx2_loops},
 #endif
-    {"scalar", &scalar_loops, nullptr},
+    {"scalar", nullptr, nullptr, &scalar_loops},
 };
-
-Status choose(tessera_ceiling_kind kind, const char* name, const Kernel** chosen) {
-  std::string reason = "variant is \"" + std::string(name == nullptr ? "" : name) + "\"; accepted: " + variant_names();
-  if (name != nullptr && find_variant(name) == nullptr) return invalid(reason);
-  for (const Entry& e : kVariants) {
-    if (name != nullptr && std::strcmp(name, e.name) != 0) continue;
-    const Kernel* const kernel = kind == TESSERA_CEILING_BF16_DOT ? e.bf16 : e.f32;
-    if (const uint32_t missing = find_variant(e.name)->needs & ~cpu_features()) {
-      reason = std::string("variant ") + e.name + " needs " + feature_names(missing) +
-               ", which this CPU lacks or TESSERA_MAX_ISA forbids";
-    } else if (kernel == nullptr) {
-      reason = std::string("variant ") + e.name + " has no bf16 dot";
-    } else {
-      *chosen = kernel;
-      return {};
-    }
-  }
-  return not_implemented(reason);
-}
 
 // Starts `work(task)` on every thread and gives amounts per nanosecond. Each task goes on until the time is over, so a
 // thread that comes late, or not at all, lowers the figure as it would lower an operator's.
@@ -141,10 +118,15 @@ Status measure(tessera_ceiling_kind kind, const char* variant, int32_t num_threa
     return invalid("num_threads is " + std::to_string(num_threads) + "; accepted: 1 to " +
                    std::to_string(tessera_get_num_threads()) + ", the size of the pool");
   }
-  const Kernel* kernel = nullptr;
-  if (Status s = choose(kind, variant, &kernel); !s.ok()) return s;
-  *value = kind == TESSERA_CEILING_STREAM ? read_rate(*kernel, executor, seconds)
-                                          : multiply_rate(*kernel, executor, seconds);
+  if (variant != nullptr && find_variant(variant) == nullptr) {
+    return invalid("variant is \"" + std::string(variant) + "\"; accepted: " + variant_names());
+  }
+  const tessera_dtype dtype = kind == TESSERA_CEILING_BF16_DOT ? TESSERA_BF16 : TESSERA_F32;
+  const KernelVariant<Kernel>* chosen = nullptr;
+  if (Status s = choose_variant<Kernel>(kVariants, variant, dtype, &chosen); !s.ok()) return s;
+  const Kernel& kernel = *chosen->kernel(dtype);
+  *value =
+      kind == TESSERA_CEILING_STREAM ? read_rate(kernel, executor, seconds) : multiply_rate(kernel, executor, seconds);
   return {};
 }
 

@@ -1,0 +1,46 @@
+// Packing one block of keys and values into panels, per variant and type: bytes of the row-major source per second.
+#include "bench.h"
+#include "ops/block_attn/check.h"
+#include "ops/block_attn/variants.h"
+
+namespace tessera::bench {
+namespace {
+
+void run(benchmark::State& state, tessera_dtype dtype, const block_attn::Kernel& kernel) {
+  constexpr int64_t kKeys = 128, kDim = 128, kTokens = 2;
+  const Tensor q(dtype, {1, kTokens, 1, kDim}), out(dtype, {1, kTokens, 1, kDim});
+  const Tensor k(dtype, {1, kKeys, 1, kDim}), v(dtype, {1, kKeys, 1, kDim}), ids(TESSERA_I32, {1, kTokens, 1});
+  tessera_block_sparse_gqa_prefill_args args = {};
+  args.q = q.view();
+  args.k = k.view();
+  args.v = v.view();
+  args.kv_indices = ids.view();
+  args.block_q = 1;
+  args.out = out.view();
+  block_attn::Problem problem;
+  if (!block_attn::check(args, false, &problem).ok()) return state.SkipWithError("refused");
+  block_attn::Plan plan = block_attn::make_plan(problem, kernel, true, 1);
+  const size_t panels = plan.packed_k_bytes + plan.packed_v_bytes;
+  plan.packed = 0;  // the panels alone: the rest of the workspace is not used here
+  plan.finite = panels;
+  Tensor workspace(TESSERA_I32, {static_cast<int64_t>(panels / 4) + 16});
+  for (auto _ : state) {
+    kernel.pack(problem, plan, workspace.data<char>(), 0, 0, 0);
+    benchmark::ClobberMemory();
+  }
+  state.SetBytesProcessed(state.iterations() * static_cast<int64_t>(k.bytes() + v.bytes()));
+}
+
+const bool registered = for_each_variant([](const char* variant, tessera_dtype dtype) {
+  for (const block_attn::Variant& v : block_attn::variants()) {
+    const block_attn::Kernel* const kernel = v.kernel(dtype);
+    if (std::strcmp(v.name, variant) != 0 || kernel == nullptr) continue;
+    const std::string name = std::string("pack/128x128/") + dtype_text(dtype) + "/" + variant;
+    benchmark::RegisterBenchmark(name.c_str(), [dtype, kernel](benchmark::State& state) {
+      run(state, dtype, *kernel);
+    })->Unit(benchmark::kMicrosecond);
+  }
+});
+
+}  // namespace
+}  // namespace tessera::bench
