@@ -91,24 +91,25 @@ def _draw(cases: list[str], lines: list[dict[str, Any]], out: str) -> None:
         unit = "GFLOP/s" if own[0]["gflops"] is not None else "GB/s"
         kind = own[0]["ceiling"]["kind"] if own[0]["ceiling"] else "no"
         _panel(row[0], f"{case}: {unit}", _series(own, _speed))
-        _panel(row[1], f"{case}: share of the {kind} ceiling", _series(own, _share))
-        row[1].set_ylim(0, 1)
+        _panel(row[1], f"{case}: share of the {kind} ceiling", _series(own, _share), 1.0)
         _panel(row[2], f"{case}: times as fast as", _series(own, _speedup))
     figure.savefig(out, dpi=120)
 
 
-def _panel(axes: Any, title: str, series: dict[str, Points]) -> None:
+def _panel(axes: Any, title: str, series: dict[str, Points], top: float | None = None) -> None:
     for label, points in series.items():
         x, y = zip(*points, strict=True)
         axes.plot(x, y, marker="o", label=label)
+    if not series:
+        axes.set_axis_off()
+        return
     axes.set_title(title, fontsize=10)
     axes.set_xlabel("context, tokens")
     axes.grid(alpha=0.3)
-    axes.set_ylim(bottom=0)
+    axes.set_ylim(0, top or 1.1 * max(y for points in series.values() for _, y in points))
     lengths = sorted({x for points in series.values() for x, _ in points})
     if len(lengths) > 1:
         axes.set_xscale("log", base=2)
     axes.set_xticks(lengths, [f"{x // 1024}K" if x % 1024 == 0 else str(x) for x in lengths])
     axes.minorticks_off()
-    if series:
-        axes.legend(fontsize=7)
+    axes.legend(fontsize=7)

@@ -1,0 +1,224 @@
+"""The command `tessera`: what it prints, on small calls, and its exit status."""
+
+import json
+
+import pytest
+import tessera
+from click.testing import CliRunner
+from tessera.bench.case import NOT_YET, all_cases
+from tessera.check import command as check_command
+from tessera.check.operators import OPERATORS, Case
+from tessera.cli import COMMANDS, main
+
+BEST = tessera.info()["variant"]
+SMALL = {
+    "msa-prefill": ["--seq", "256", "--heads-q", "4", "--heads-kv", "2", "--dim", "32", "--block", "32", "--topk", "3"],
+    "mass-select": ["--seq", "256", "--heads-q", "4", "--heads-kv", "2", "--dim", "32", "--block", "32", "--topk", "3"],
+    "moba-select": ["--seq", "256", "--heads-q", "4", "--heads-kv", "2", "--dim", "32", "--block", "32", "--topk", "3"],
+    "merge": ["--rows", "64", "--heads-q", "4", "--dim", "32"],
+    "call-overhead": [],
+}
+KEYS = {
+    "case",
+    "shape",
+    "dtype",
+    "threads",
+    "variant",
+    "ms",
+    "runs",
+    "gflop",
+    "gflops",
+    "gbps",
+    "ceiling",
+    "peers",
+    "check",
+}
+
+
+def run(*args, status=0, stdin=None):
+    result = CliRunner().invoke(main, list(args), input=stdin)
+    assert result.exit_code == status, (result.output, result.exception)
+    return result
+
+
+def lines(*args, status=0):
+    return [json.loads(line) for line in run(*args, "--json", status=status).stdout.splitlines()]
+
+
+def bench(name, *args):
+    (line,) = lines("bench", name, *SMALL[name], "--runs", "2", *args)
+    return line
+
+
+def test_help_names_every_command():
+    text = run("--help").stdout
+    for name in COMMANDS:
+        assert name in text
+        assert "--json" in run(name, "--help").stdout
+
+
+def test_unknown_command_is_wrong_usage():
+    run("nothing", status=2)
+
+
+def test_info():
+    text = run("info").stdout
+    assert tessera.__version__ in text
+    assert BEST in text
+    assert lines("info") == [json.loads(json.dumps(tessera.info()))]
+
+
+# ---- check -------------------------------------------------------------------------------------------------------------
+
+
+def test_check_lists_each_operator_and_dtype():
+    results = lines("check", "--variant", BEST)
+    taken = {(r["operator"], r["dtype"]) for r in results}
+    assert taken >= {(operator, "bf16") for operator in OPERATORS}
+    assert all(r["ok"] and r["max_err_over_bound"] < 1 and r["cases"] for r in results), results
+
+
+def test_check_prints_a_table():
+    text = run("check", "--operator", "cp_merge", "--dtype", "f16").stdout
+    assert "within their bounds" in text
+    for name in check_command.available_variants():
+        assert name in text
+
+
+def test_check_notices_a_wrong_result(monkeypatch):
+    monkeypatch.setitem(
+        OPERATORS, "cp_merge", lambda dtype: [Case("wrong", lambda: 2.0, lambda: 1.0, lambda a, b: a / b)]
+    )
+    (result, *_) = lines("check", "--operator", "cp_merge", "--dtype", "f32", status=1)
+    assert not result["ok"]
+    assert result["max_err_over_bound"] == 2
+    assert "FAILED" in run("check", "--operator", "cp_merge", status=1).stdout
+
+
+def test_check_reports_an_error_as_a_failure(monkeypatch):
+    def fail():
+        raise ValueError("out of order")
+
+    monkeypatch.setitem(OPERATORS, "cp_merge", lambda dtype: [Case("broken", fail, lambda: 1.0, lambda a, b: 0.0)])
+    (result, *_) = lines("check", "--operator", "cp_merge", status=1)
+    assert result["max_err_over_bound"] is None
+    assert "out of order" in result["worst_case"]
+
+
+@pytest.mark.parametrize("args", [["--variant", "none"], ["--operator", "none"], ["--dtype", "f64"]])
+def test_check_refuses(args):
+    run("check", *args, status=2)
+
+
+# ---- bench -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_bench_line(name):
+    line = bench(name, "--no-peers", "--threads", "1")
+    assert line.keys() >= KEYS
+    assert line["case"] == name
+    assert line["dtype"] == "bf16"
+    assert line["threads"] == 1
+    assert line["ms"] > 0
+    assert line["runs"] == 2
+    assert line["peers"] == {}
+    assert 0 <= line["check"]["max_err_over_bound"] <= 1
+    if name == "call-overhead":
+        assert line["ceiling"] is None
+    else:
+        assert 0 < line["ceiling"]["share"] < 1.5
+        assert line["ceiling"]["value"] > 0
+
+
+def test_every_case_is_tested():
+    assert set(SMALL) == set(all_cases())
+
+
+def test_bench_counts_only_what_is_visible():
+    line = bench("msa-prefill", "--no-peers")
+    # Blocks 0, 1 and 2 see 1, 2 and 3 blocks, the later ones 3 of them; each row sees half of its own block.
+    own = 8 * (32 * 33) // 2
+    earlier = 32 * 32 * (0 + 1 + 6 * 2)
+    assert line["gflop"] == pytest.approx(4 * 32 * 4 * (own + earlier) / 1e9, rel=1e-3)
+    assert line["shape"] == {
+        "B": 1, "Sq": 256, "Sk": 256, "Hq": 4, "Hkv": 2, "D": 32, "block": 32, "block_q": 32, "K": 3
+    }  # fmt: skip
+    assert line["workspace_mib"] > 0
+    assert line["first_ms"] > 0
+
+
+def test_bench_takes_a_part_of_the_rows():
+    assert bench("msa-prefill", "--no-peers", "--rows", "50", "--dtype", "f32")["shape"]["Sq"] == 50
+
+
+def test_bench_times_peers():
+    pytest.importorskip("torch")
+    peers = bench("msa-prefill", "--peer-seconds", "1e-5")["peers"]
+    assert set(peers) == {"torch_sdpa_dense", "torch_flex_block_mask", "tessera_dense"}
+    assert all(peer["ms"] is None and "--peer-seconds" in peer["skipped"] for peer in peers.values())
+    (peer,) = bench("merge")["peers"].values()
+    assert peer["ms"] > 0
+    assert peer["speedup"] > 0
+
+
+def test_bench_says_it_in_words():
+    text = run("bench", "msa-prefill", *SMALL["msa-prefill"], "--runs", "1", "--no-peers").stdout
+    assert "of the f32_fma ceiling" in text or "of the bf16_dot ceiling" in text
+    assert "of its bound" in text
+
+
+def test_bench_fails_on_a_wrong_result(monkeypatch):
+    monkeypatch.setattr(all_cases()["call-overhead"], "check", lambda _: 1.5)
+    run("bench", "call-overhead", "--runs", "1", "--no-peers", status=1)
+
+
+@pytest.mark.parametrize(
+    ("args", "text"),
+    [
+        ([], "Missing argument"),
+        (["nothing"], "there is no case nothing"),
+        (["merge", "--seq", "64"], "no option --seq"),
+        (["call-overhead", "merge", "--rows", "64"], "no option --rows"),
+        (["msa-prefill", "--overlap", "0.5"], "No such option"),
+        (["msa-prefill", "--heads-q", "3", "--heads-kv", "2"], "multiples of --heads-kv"),
+        (["msa-prefill", "--seq", "64", "--rows", "65"], "up to --seq"),
+        (["merge", "--variant", "none"], "there is no variant none"),
+        (["merge", "--dtype", "f64"], "--dtype"),
+        *(([name], operator) for name, operator in NOT_YET.items()),
+    ],
+)
+def test_bench_refuses(args, text):
+    assert text in run("bench", *args, status=2).stderr
+
+
+# ---- plot --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory):
+    file = tmp_path_factory.mktemp("plot") / "lines.jsonl"
+    result = run("bench", "call-overhead", "--runs", "1", "--no-peers", "--json").stdout
+    file.write_text(result + run("bench", "merge", *SMALL["merge"], "--runs", "1", "--json").stdout)
+    return file
+
+
+@pytest.mark.parametrize("suffix", ["png", "svg"])
+def test_plot_draws(measured, tmp_path, suffix):
+    pytest.importorskip("matplotlib")
+    out = tmp_path / f"picture.{suffix}"
+    (summary,) = lines("plot", str(measured), "-o", str(out))
+    assert summary == {"file": str(out), "cases": ["call-overhead", "merge"], "lines": 2}
+    assert out.stat().st_size > 1000
+
+
+def test_plot_refuses(measured, tmp_path):
+    run("plot", str(measured), "-o", "picture.pdf", status=2)
+    other = tmp_path / "other.jsonl"
+    other.write_text('{"selector": "mass"}\n')
+    assert "line 1" in run("plot", str(other), "-o", str(tmp_path / "x.png"), status=2).stderr
+
+
+def test_plot_says_what_to_install(measured, tmp_path, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "matplotlib", None)
+    assert "pip install matplotlib" in run("plot", str(measured), "-o", str(tmp_path / "x.png"), status=2).stderr
