@@ -126,59 +126,70 @@ bool is_empty(const tessera_tensor& t) {
 void Checker::tensor(const char* name, const tessera_tensor& t, const char* axes, std::initializer_list<int> ranks,
                      std::initializer_list<tessera_dtype> dtypes) {
   if (!ok()) return;
-  const std::string who = std::string(name) + " ";
-  require(given(t), invalid(who + axes + " is missing"));
+  const auto who = [&] { return std::string(name) + " "; };
+  require(given(t), [&] { return invalid(who() + axes + " is missing"); });
   require(!given(t) || (t.ndim > 0 && contains(ranks, static_cast<int>(t.ndim))),
-          invalid(who + "has " + std::to_string(t.ndim) + " axes; expected " + axes));
-  require(contains(dtypes, t.dtype),
-          type_error(who + "is " + dtype_name(t.dtype) + "; expected " + alternatives(dtypes, dtype_name)));
+          [&] { return invalid(who() + "has " + std::to_string(t.ndim) + " axes; expected " + axes); });
+  require(contains(dtypes, t.dtype), [&] {
+    return type_error(who() + "is " + dtype_name(t.dtype) + "; expected " + alternatives(dtypes, dtype_name));
+  });
   if (!ok()) return;
   int64_t bytes = dtype_size(t.dtype);
   for (int i = 0; i < t.ndim; ++i) {
-    const std::string where = who + "axis " + std::to_string(i) + " has ";
-    require(t.shape[i] >= 0, invalid(where + "negative size " + std::to_string(t.shape[i])));
-    require(t.stride[i] >= 0 || t.shape[i] <= 1,
-            invalid(where + "negative stride " + std::to_string(t.stride[i]) + "; strides are at least 0"));
+    const auto where = [&] { return who() + "axis " + std::to_string(i) + " has "; };
+    require(t.shape[i] >= 0, [&] { return invalid(where() + "negative size " + std::to_string(t.shape[i])); });
+    require(t.stride[i] >= 0 || t.shape[i] <= 1, [&] {
+      return invalid(where() + "negative stride " + std::to_string(t.stride[i]) + "; strides are at least 0");
+    });
     int64_t span = 0;
     const bool fits = !__builtin_mul_overflow(t.shape[i], std::max<int64_t>(t.stride[i], 1), &span) &&
-                      !__builtin_mul_overflow(span, dtype_size(t.dtype), &span) && !__builtin_add_overflow(bytes, span, &bytes);
-    require(fits, invalid(where + "size " + std::to_string(t.shape[i]) + " and stride " + std::to_string(t.stride[i]) +
-                          ", beyond the address space"));
+                      !__builtin_mul_overflow(span, dtype_size(t.dtype), &span) &&
+                      !__builtin_add_overflow(bytes, span, &bytes);
+    require(fits, [&] {
+      return invalid(where() + "size " + std::to_string(t.shape[i]) + " and stride " + std::to_string(t.stride[i]) +
+                     ", beyond the address space");
+    });
   }
   if (!ok() || is_empty(t)) return;
-  require(t.data != nullptr, invalid(who + "has no data"));
+  require(t.data != nullptr, [&] { return invalid(who() + "has no data"); });
   require(reinterpret_cast<uintptr_t>(t.data) % static_cast<uintptr_t>(dtype_size(t.dtype)) == 0,
-          invalid(who + "is not aligned to its " + dtype_name(t.dtype) + " elements"));
+          [&] { return invalid(who() + "is not aligned to its " + dtype_name(t.dtype) + " elements"); });
 }
 
-void Checker::same_dtype(const char* name, const tessera_tensor& t, const char* other_name, const tessera_tensor& other) {
-  require(t.dtype == other.dtype, type_error(std::string(name) + " is " + dtype_name(t.dtype) + " but " + other_name +
-                                             " is " + dtype_name(other.dtype) + "; they have one dtype"));
+void Checker::same_dtype(const char* name, const tessera_tensor& t, const char* other_name,
+                         const tessera_tensor& other) {
+  require(t.dtype == other.dtype, [&] {
+    return type_error(std::string(name) + " is " + dtype_name(t.dtype) + " but " + other_name + " is " +
+                      dtype_name(other.dtype) + "; they have one dtype");
+  });
 }
 
 void Checker::axis(const char* name, const tessera_tensor& t, int axis, int64_t size, const char* what) {
   if (!ok()) return;
-  require(t.shape[axis] == size, invalid(std::string(name) + " " + shape_text(t) + " has size " +
-                                         std::to_string(t.shape[axis]) + " in axis " + std::to_string(axis) +
-                                         "; expected " + std::to_string(size) + " (" + what + ")"));
+  require(t.shape[axis] == size, [&] {
+    return invalid(std::string(name) + " " + shape_text(t) + " has size " + std::to_string(t.shape[axis]) +
+                   " in axis " + std::to_string(axis) + "; expected " + std::to_string(size) + " (" + what + ")");
+  });
 }
 
 void Checker::unit_feature(const char* name, const tessera_tensor& t) {
-  if (!ok()) return;
+  if (!ok() || is_empty(t)) return;
   const int last = t.ndim - 1;
-  require(t.shape[last] <= 1 || t.stride[last] == 1,
-          invalid(std::string(name) + " has stride " + std::to_string(t.stride[last]) +
-                  " in its last axis; features lie next to each other (stride 1)"));
+  require(t.shape[last] <= 1 || t.stride[last] == 1, [&] {
+    return invalid(std::string(name) + " has stride " + std::to_string(t.stride[last]) +
+                   " in its last axis; features lie next to each other (stride 1)");
+  });
 }
 
 void Checker::output(const char* name, const tessera_tensor& t) {
   if (!ok() || is_empty(t)) return;
-  require(!overlaps_itself(t), invalid(std::string(name) + " overlaps itself: two of its elements share memory"));
+  require(!overlaps_itself(t),
+          [&] { return invalid(std::string(name) + " overlaps itself: two of its elements share memory"); });
 }
 
 void Checker::disjoint(const char* out_name, const tessera_tensor& out, const char* in_name, const tessera_tensor& in) {
   if (!ok() || !given(in) || !given(out) || is_empty(in) || is_empty(out)) return;
-  require(!share_memory(out, in), invalid(std::string(out_name) + " overlaps " + in_name));
+  require(!share_memory(out, in), [&] { return invalid(std::string(out_name) + " overlaps " + in_name); });
 }
 
 }  // namespace tessera

@@ -22,8 +22,10 @@ class Checker {
  public:
   bool ok() const { return status_.ok(); }
   Status take() { return std::move(status_); }
-  void require(bool condition, Status complaint) {
-    if (ok() && !condition) status_ = std::move(complaint);
+  // `complaint` makes the Status; only a call that fails pays for its message.
+  template <class Complaint>
+  void require(bool condition, const Complaint& complaint) {
+    if (ok() && !condition) status_ = complaint();
   }
 
   // Given, of one of these ranks and dtypes, sizes and strides not negative, data present and aligned to the element.

@@ -25,27 +25,30 @@ struct KernelVariant {
   }
 };
 
-// The variant of that name, or (nullptr) the best that this CPU and dtype have. `reasons`, unless null, gets one line
-// per variant passed over.
+// Why this CPU or dtype cannot have the variant; empty: it can.
+template <class Kernel>
+std::string why_not(const KernelVariant<Kernel>& v, tessera_dtype dtype) {
+  const uint32_t missing = find_variant(v.name)->needs & ~cpu_features();
+  const std::string who = std::string("variant ") + v.name;
+  if (missing != 0)
+    return who + " needs " + feature_names(missing) + ", which this CPU lacks or TESSERA_MAX_ISA forbids";
+  return v.kernel(dtype) == nullptr ? who + " does not take " + dtype_name(dtype) : "";
+}
+
+// The variant of that name, or (nullptr) the best that this CPU and dtype have. Texts are made for failures only.
 template <class Kernel>
 Status choose_variant(std::span<const KernelVariant<Kernel>> variants, const char* name, tessera_dtype dtype,
-                      const KernelVariant<Kernel>** chosen, std::string* reasons = nullptr) {
-  std::string last;
+                      const KernelVariant<Kernel>** chosen) {
   for (const KernelVariant<Kernel>& v : variants) {
     if (name != nullptr && std::strcmp(name, v.name) != 0) continue;
-    const uint32_t missing = find_variant(v.name)->needs & ~cpu_features();
-    if (missing != 0) {
-      last = std::string("variant ") + v.name + " needs " + feature_names(missing) +
-             ", which this CPU lacks or TESSERA_MAX_ISA forbids";
-    } else if (v.kernel(dtype) == nullptr) {
-      last = std::string("variant ") + v.name + " does not take " + dtype_name(dtype);
-    } else {
+    if ((find_variant(v.name)->needs & ~cpu_features()) == 0 && v.kernel(dtype) != nullptr) {
       *chosen = &v;
       return {};
     }
-    if (reasons != nullptr) *reasons += last + "\n";
+    if (name != nullptr) return not_implemented(why_not(v, dtype));
   }
-  return not_implemented(last.empty() ? std::string("variant ") + name + " does not exist for this operator" : last);
+  if (name == nullptr) return not_implemented(std::string("no variant of this CPU takes ") + dtype_name(dtype));
+  return not_implemented(std::string("variant ") + name + " does not exist for this operator");
 }
 
 }  // namespace tessera

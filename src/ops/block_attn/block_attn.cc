@@ -15,7 +15,6 @@ struct Prepared {
   Problem problem;
   Plan plan;
   const Variant* variant;
-  std::string reasons;  // why better variants were not chosen
 };
 
 bool is_state_form(const Args& args) { return args.state_o.ndim != 0; }
@@ -24,9 +23,7 @@ Status prepare(const Args& args, bool wants_state, const tessera_context& contex
                Prepared* prepared) {
   if (Status s = check(args, wants_state, &prepared->problem); !s.ok()) return s;
   const tessera_dtype dtype = prepared->problem.dtype;
-  if (Status s = choose_variant(variants(), context.variant, dtype, &prepared->variant, &prepared->reasons); !s.ok()) {
-    return s;
-  }
+  if (Status s = choose_variant(variants(), context.variant, dtype, &prepared->variant); !s.ok()) return s;
   const bool whole = executor.num_parts() == 1;
   prepared->plan = make_plan(prepared->problem, *prepared->variant->kernel(dtype), whole, executor.workers());
   return {};
@@ -116,15 +113,20 @@ Status explain(const Args& args, const tessera_context& context, std::string* te
   if (Status s = prepare(args, is_state_form(args), context, executor, &prepared); !s.ok()) return s;
   const Problem& p = prepared.problem;
   const Plan& plan = prepared.plan;
+  text->clear();
   const auto line = [&](const std::string& what) { *text += what + "\n"; };
   const auto number = [](auto n) { return std::to_string(n); };
-  *text = prepared.reasons;
+  for (const Variant& v : variants()) {
+    if (&v == prepared.variant) break;
+    line(context.variant != nullptr ? std::string("variant ") + v.name + ": another was asked for"
+                                    : why_not(v, p.dtype));
+  }
   line(std::string("variant: ") + prepared.variant->name);
-  line("query tiles: " + number(plan.tiles) + " per request and KV head, up to " + number(plan.tile_tokens) + " tokens x " +
-       number(p.group) + " heads");
+  line("query tiles: " + number(plan.tiles) + " per request and KV head, up to " + number(plan.tile_tokens) +
+       " tokens x " + number(p.group) + " heads");
   line("key tiles: " + number(plan.key_tile) + " keys, " + number(plan.tiles_per_block) + " per block");
-  line(std::string("packing: ") + (plan.pack_once ? "each used block once per call" : "on the fly in each task") + ", " +
-       number(plan.packed_k_bytes + plan.packed_v_bytes) + " bytes per key tile");
+  line(std::string("packing: ") + (plan.pack_once ? "each used block once per call" : "on the fly in each task") +
+       ", " + number(plan.packed_k_bytes + plan.packed_v_bytes) + " bytes per key tile");
   line("chunks: up to " + number(plan.max_chunks) + " of " + number(plan.chunk_tiles * plan.key_tile) + " keys, " +
        (plan.split ? "each a task" : "in one task"));
   line("workspace: " + number(plan.bytes) + " bytes, " + number(plan.scratch.bytes) + " of them for each of " +

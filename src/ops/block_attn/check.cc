@@ -31,21 +31,26 @@ void check_inputs(const Args& a, int64_t block, int64_t block_q, Checker* c) {
   c->axis("v", a.v, 2, a.k.shape[2], "Hkv of k");
   const int64_t heads = a.q.shape[2];
   const int64_t kv_heads = a.k.shape[2];
-  c->require(heads > 0 && kv_heads > 0 && heads % kv_heads == 0,
-             invalid("q has " + std::to_string(heads) + " heads and k has " + std::to_string(kv_heads) +
-                     "; expected a positive multiple"));
-  c->require(a.q.shape[3] > 0 && a.v.shape[3] > 0, invalid("q and v need at least one feature"));
-  c->require(a.q.shape[3] <= kMaxDim && a.v.shape[3] <= kMaxDim,
-             not_implemented("head dims above " + std::to_string(kMaxDim) + " are not supported; q has " +
-                             std::to_string(a.q.shape[3]) + ", v has " + std::to_string(a.v.shape[3])));
-  c->require(block > 0, invalid("block_size is " + std::to_string(block) + "; expected at least 1"));
-  c->require(block_q > 0, invalid("block_q is " + std::to_string(block_q) + "; expected at least 1"));
+  c->require(heads > 0 && kv_heads > 0 && heads % kv_heads == 0, [&] {
+    return invalid("q has " + std::to_string(heads) + " heads and k has " + std::to_string(kv_heads) +
+                   "; expected a positive multiple");
+  });
+  c->require(a.q.shape[3] > 0 && a.v.shape[3] > 0, [&] { return invalid("q and v need at least one feature"); });
+  c->require(a.q.shape[3] <= kMaxDim && a.v.shape[3] <= kMaxDim, [&] {
+    return not_implemented("head dims above " + std::to_string(kMaxDim) + " are not supported; q has " +
+                           std::to_string(a.q.shape[3]) + ", v has " + std::to_string(a.v.shape[3]));
+  });
+  c->require(block > 0, [&] { return invalid("block_size is " + std::to_string(block) + "; expected at least 1"); });
+  c->require(block_q > 0, [&] { return invalid("block_q is " + std::to_string(block_q) + "; expected at least 1"); });
   if (!c->ok()) return;
   c->axis("kv_indices", a.kv_indices, 0, a.q.shape[0], "B of q");
   if (a.kv_indices.ndim == 4) c->axis("kv_indices", a.kv_indices, 1, kv_heads, "Hkv of k");
-  c->axis("kv_indices", a.kv_indices, a.kv_indices.ndim - 2, ceil_div(a.q.shape[1], block_q), "nQ = ceil(Sq / block_q)");
-  c->require(a.mask == TESSERA_MASK_CAUSAL || a.mask == TESSERA_MASK_NONE, invalid("mask is neither causal nor none"));
-  c->require(a.softmax_scale == nullptr || std::isfinite(*a.softmax_scale), invalid("softmax_scale is not finite"));
+  c->axis("kv_indices", a.kv_indices, a.kv_indices.ndim - 2, ceil_div(a.q.shape[1], block_q),
+          "nQ = ceil(Sq / block_q)");
+  c->require(a.mask == TESSERA_MASK_CAUSAL || a.mask == TESSERA_MASK_NONE,
+             [&] { return invalid("mask is neither causal nor none"); });
+  c->require(a.softmax_scale == nullptr || std::isfinite(*a.softmax_scale),
+             [&] { return invalid("softmax_scale is not finite"); });
   if (given(a.q_offset)) {
     c->tensor("q_offset", a.q_offset, "[B]", {1}, {TESSERA_I32});
     c->axis("q_offset", a.q_offset, 0, a.q.shape[0], "B of q");
@@ -53,7 +58,8 @@ void check_inputs(const Args& a, int64_t block, int64_t block_q, Checker* c) {
 }
 
 // One output: q's first axes (and Dv), no overlap with itself, an input or another output.
-void check_output(const char* name, const tessera_tensor& t, bool features, tessera_dtype dtype, const Args& a, Checker* c) {
+void check_output(const char* name, const tessera_tensor& t, bool features, tessera_dtype dtype, const Args& a,
+                  Checker* c) {
   c->tensor(name, t, features ? "[B, Sq, Hq, Dv]" : "[B, Sq, Hq]", {features ? 4 : 3}, {dtype});
   c->axis(name, t, 0, a.q.shape[0], "B of q");
   c->axis(name, t, 1, a.q.shape[1], "Sq of q");
@@ -71,7 +77,8 @@ void check_output(const char* name, const tessera_tensor& t, bool features, tess
 void check_outputs(const Args& a, bool wants_state, Checker* c) {
   const bool has_state = given(a.state_o) || given(a.state_l) || given(a.state_m);
   if (wants_state) {
-    c->require(!given(a.out) && !given(a.lse), invalid("out and lse are not outputs of the state form"));
+    c->require(!given(a.out) && !given(a.lse),
+               [&] { return invalid("out and lse are not outputs of the state form"); });
     check_output("state_o", a.state_o, true, TESSERA_F32, a, c);
     check_output("state_l", a.state_l, false, TESSERA_F32, a, c);
     check_output("state_m", a.state_m, false, TESSERA_F32, a, c);
@@ -80,7 +87,7 @@ void check_outputs(const Args& a, bool wants_state, Checker* c) {
     c->disjoint("state_l", a.state_l, "state_m", a.state_m);
     return;
   }
-  c->require(!has_state, invalid("state_o, state_l and state_m are outputs of the state form only"));
+  c->require(!has_state, [&] { return invalid("state_o, state_l and state_m are outputs of the state form only"); });
   check_output("out", a.out, true, a.q.dtype, a, c);
   if (given(a.lse)) {
     check_output("lse", a.lse, false, TESSERA_F32, a, c);

@@ -31,7 +31,8 @@ void check_per_row(const char* name, const tessera_tensor& t, const tessera_tens
                    Checker* c) {
   const bool scalar = rows.ndim == 1;
   if (scalar && t.ndim != 0) {
-    c->require(false, invalid(std::string(name) + " has " + std::to_string(t.ndim) + " axes; expected none"));
+    c->require(false,
+               [&] { return invalid(std::string(name) + " has " + std::to_string(t.ndim) + " axes; expected none"); });
   }
   c->tensor(name, scalar ? as_vector(t) : t, "[...]", {scalar ? 1 : rows.ndim - 1}, {TESSERA_F32});
   for (int axis = 0; axis + 1 < rows.ndim; ++axis) c->axis(name, t, axis, rows.shape[axis], what);
@@ -39,8 +40,10 @@ void check_per_row(const char* name, const tessera_tensor& t, const tessera_tens
 
 void check_features(const char* name, const tessera_tensor& t, const tessera_tensor& like, const char* what,
                     Checker* c) {
-  c->require(!c->ok() || t.ndim == like.ndim, invalid(std::string(name) + " has " + std::to_string(t.ndim) +
-                                                      " axes; expected " + std::to_string(like.ndim) + " as " + what));
+  c->require(!c->ok() || t.ndim == like.ndim, [&] {
+    return invalid(std::string(name) + " has " + std::to_string(t.ndim) + " axes; expected " +
+                   std::to_string(like.ndim) + " as " + what);
+  });
   for (int axis = 0; c->ok() && axis < like.ndim; ++axis) c->axis(name, t, axis, like.shape[axis], what);
   c->unit_feature(name, t);
 }
@@ -61,7 +64,8 @@ void check_states(const Problem& p, const Names& names, std::initializer_list<te
     check_per_row(Name(names.list, i, names.m).text, p.m[i], p.o[0], first.text, c);
   }
   if (!c->ok()) return;
-  c->require(p.o[0].shape[p.o[0].ndim - 1] > 0, invalid(std::string(first.text) + " needs at least one feature"));
+  c->require(p.o[0].shape[p.o[0].ndim - 1] > 0,
+             [&] { return invalid(std::string(first.text) + " needs at least one feature"); });
 }
 
 void check_disjoint(const char* name, const tessera_tensor& out, const Problem& p, const Names& names, Checker* c) {

@@ -9,8 +9,9 @@ namespace tessera::select_topk {
 namespace {
 
 void at_least(const char* name, int64_t value, int64_t least, Checker* c) {
-  c->require(value >= least, invalid(std::string(name) + " is " + std::to_string(value) + "; expected at least " +
-                                     std::to_string(least)));
+  c->require(value >= least, [&] {
+    return invalid(std::string(name) + " is " + std::to_string(value) + "; expected at least " + std::to_string(least));
+  });
 }
 
 void check_inputs(const Args& a, Checker* c) {
@@ -23,12 +24,15 @@ void check_inputs(const Args& a, Checker* c) {
   c->axis("k", a.k, 3, a.q.shape[3], "D of q");
   const int64_t heads = a.q.shape[2];
   const int64_t kv_heads = a.k.shape[2];
-  c->require(heads > 0 && kv_heads > 0 && heads % kv_heads == 0,
-             invalid("q has " + std::to_string(heads) + " heads and k has " + std::to_string(kv_heads) +
-                     "; expected a positive multiple"));
-  c->require(a.q.shape[3] > 0, invalid("q needs at least one feature"));
-  c->require(a.q.shape[3] <= kMaxDim, not_implemented("head dims above " + std::to_string(kMaxDim) +
-                                                      " are not supported; q has " + std::to_string(a.q.shape[3])));
+  c->require(heads > 0 && kv_heads > 0 && heads % kv_heads == 0, [&] {
+    return invalid("q has " + std::to_string(heads) + " heads and k has " + std::to_string(kv_heads) +
+                   "; expected a positive multiple");
+  });
+  c->require(a.q.shape[3] > 0, [&] { return invalid("q needs at least one feature"); });
+  c->require(a.q.shape[3] <= kMaxDim, [&] {
+    return not_implemented("head dims above " + std::to_string(kMaxDim) + " are not supported; q has " +
+                           std::to_string(a.q.shape[3]));
+  });
   if (given(a.q_offset)) {
     c->tensor("q_offset", a.q_offset, "[B]", {1}, {TESSERA_I32});
     c->axis("q_offset", a.q_offset, 0, a.q.shape[0], "B of q");
@@ -41,9 +45,10 @@ void check_options(const Args& a, Checker* c) {
   at_least("block_q", a.block_q, 1, c);
   at_least("local_blocks", a.local_blocks, 0, c);
   at_least("init_blocks", a.init_blocks, 0, c);
-  c->require(a.local_blocks <= a.topk && a.init_blocks <= a.topk - a.local_blocks,
-             invalid("local_blocks " + std::to_string(a.local_blocks) + " and init_blocks " +
-                     std::to_string(a.init_blocks) + " are more than topk " + std::to_string(a.topk)));
+  c->require(a.local_blocks <= a.topk && a.init_blocks <= a.topk - a.local_blocks, [&] {
+    return invalid("local_blocks " + std::to_string(a.local_blocks) + " and init_blocks " +
+                   std::to_string(a.init_blocks) + " are more than topk " + std::to_string(a.topk));
+  });
 }
 
 void check_indices(const Args& a, Checker* c) {
