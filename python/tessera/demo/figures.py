@@ -1,0 +1,235 @@
+"""The figures of the report, as SVG to stand inside a page.
+
+Their text keeps to the page's font and their colours are its variables, so that they follow it into the dark.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterable
+
+import matplotlib
+import numpy as np
+import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
+from tessera.demo import BLOCK
+from tessera.demo.readers import DENSE, FRAMEWORK, SPARSE, Reader
+from tessera.demo.session import Findings, all_points
+
+# Colours of the drawing, which stand for variables of the page's style sheet.
+_INK, _MUTED, _RULE = "#010101", "#020202", "#030303"
+COLOURS = {"mass": "#040404", "moba": "#050505", "window": "#060606", "random": "#070707"}
+_VARIABLES = {_INK: "ink", _MUTED: "muted", _RULE: "rule"} | {c: name for name, c in COLOURS.items()}
+_SELECTED = (0.90, 0.40, 0.08, 1.0)  # pixels cannot follow the page: an orange that stands on light and on dark
+_VISIBLE = (0.5, 0.5, 0.5, 0.13)
+
+_STYLE = {
+    "svg.fonttype": "none",
+    "font.size": 11,
+    "text.color": _INK,
+    "axes.edgecolor": _RULE,
+    "axes.labelcolor": _MUTED,
+    "axes.titlelocation": "left",
+    "axes.titlesize": 12,
+    "axes.titleweight": "bold",
+    "axes.titlepad": 12,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.spines.left": False,
+    "axes.grid": True,
+    "axes.grid.axis": "y",
+    "axes.axisbelow": True,
+    "grid.color": _RULE,
+    "grid.linewidth": 0.8,
+    "xtick.color": _MUTED,
+    "ytick.color": _MUTED,
+    "xtick.major.size": 0,
+    "ytick.major.size": 0,
+    "xtick.minor.size": 0,
+    "lines.linewidth": 2.2,
+    "lines.markersize": 6,
+    "lines.solid_capstyle": "round",
+}
+
+
+def _svg(figure: Figure, title: str) -> str:
+    """Without what a file of its own needs: declarations, metadata, name spaces and fixed sizes."""
+    file = io.StringIO()
+    figure.savefig(file, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+    svg = file.getvalue()
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"<metadata>.*?</metadata>\s*", "", svg, flags=re.DOTALL)
+    svg = re.sub(r' (xmlns(:\w+)?|version|width|height)="[^"]*"', "", svg[: (end := svg.index(">"))]) + svg[end:]
+    svg = re.sub(r"(?<=[\s\"])font: ([\w ]*?)([\d.]+px)[^;\"]*", _font, svg)
+    for colour, name in _VARIABLES.items():
+        svg = svg.replace(colour, f"var(--{name})")
+    return svg.replace("<svg", f'<svg role="img" aria-label="{title}"', 1)
+
+
+def _font(match: re.Match[str]) -> str:
+    weight = "font-weight: 650; " if "bold" in match[1] or "700" in match[1] else ""
+    return f"{weight}font-size: {match[2]}"
+
+
+def _panels(count: int, height: float, **options: object) -> tuple[Figure, list[Axes]]:
+    figure = Figure(figsize=(10.4, height), layout="constrained")
+    figure.get_layout_engine().set(w_pad=0.12, h_pad=0.06, wspace=0.04)
+    return figure, list(np.atleast_1d(figure.subplots(1, count, **options)))
+
+
+def _label_ends(axes: Axes, ends: Iterable[tuple[float, float, str, str]]) -> None:
+    """Names of lines, right of their last points (x, y), moved apart where they would lie upon one another."""
+    low, high = axes.get_ylim()
+    gap = (high - low) * 0.065
+    placed = low - gap
+    for x, y, name, colour in sorted(ends, key=lambda end: end[1]):
+        placed = max(y, placed + gap)
+        axes.annotate(
+            name, (x, placed), xytext=(9, 0), textcoords="offset points", va="center", color=colour,
+            fontsize=10, annotation_clip=False,
+        )  # fmt: skip
+
+
+def _level(axes: Axes, value: float, name: str, style: str) -> None:
+    """A horizontal line, named at its left end."""
+    axes.axhline(value, color=_INK, linewidth=1.3, linestyle=style)
+    axes.annotate(
+        name, (0, value), xycoords=("axes fraction", "data"), xytext=(2, 4), textcoords="offset points",
+        fontsize=9.5, color=_INK,
+    )  # fmt: skip
+
+
+def quality_against_budget(findings: Findings) -> str:
+    with matplotlib.rc_context(_STYLE | {"svg.hashsalt": "quality"}):
+        figure, panels = _panels(3, 3.7)
+        dense = findings.results[FRAMEWORK].quality
+        _budget_panel(panels[0], findings, "Perplexity of the text", lambda q: q.ppl)
+        _level(panels[0], dense.ppl, "dense", "--")
+        for axes, passage in zip(panels[1:], findings.reading.passages, strict=True):
+            name = passage.name
+            title = f"Loss on passage {name}, {passage.back:,} tokens back"
+            _budget_panel(axes, findings, title, lambda q, name=name: q.repeat[name])
+            _level(axes, dense.repeat[name], "dense", "--")
+            _level(axes, dense.first[name], "dense, first reading", ":")
+        return _svg(figure, "Perplexity and loss on repeated passages against the budget, for each selector")
+
+
+def _budget_panel(axes: Axes, findings: Findings, title: str, value) -> None:
+    """One line per selector. Random blocks, where they are far off the rest, are an arrow and a number."""
+    results = [result for result in findings.results.values() if result.reader.budget is not None]
+    dense = value(findings.results[FRAMEWORK].quality)
+    rest = [value(result.quality) for result in results if result.reader.selector != "random"]
+    low, high = min([dense, *rest]), max([dense, *rest])
+    margin = max(high - low, 0.05 * high)
+    axes.set_ylim(max(low - 0.22 * margin, 0), high + 0.32 * margin)
+    top = axes.get_ylim()[1]
+    budgets = sorted({result.reader.budget for result in results})
+    ends = []
+    for selector in SPARSE:
+        line = sorted((r.reader.budget, value(r.quality)) for r in results if r.reader.selector == selector)
+        inside = [(x, y) for x, y in line if y <= top]
+        colour = COLOURS[selector]
+        axes.plot(*zip(*inside, strict=True) if inside else ([], []), "o-", color=colour, clip_on=False)
+        for x, y in line:
+            if y > top:
+                axes.plot([x], [top], "^", color=colour, clip_on=False)
+                axes.annotate(f"{y:.1f}", (x, top), xytext=(0, 6), textcoords="offset points", ha="center",
+                              fontsize=9, color=colour, annotation_clip=False)  # fmt: skip
+        if inside:
+            ends.append((inside[-1][0], inside[-1][1], selector, colour))
+    axes.set_xscale("log", base=2)
+    axes.minorticks_off()
+    axes.set_xticks(budgets, [f"{budget:,}" for budget in budgets])
+    axes.set_xlim(budgets[0] / 1.25, budgets[-1] * 1.9)
+    axes.set_xlabel("budget, tokens")
+    axes.set_title(title, pad=20)
+    _label_ends(axes, ends)
+
+
+def time_against_context(findings: Findings) -> str:
+    with matplotlib.rc_context(_STYLE | {"svg.hashsalt": "time"}):
+        figure, panels = _panels(2, 3.9)
+        points = all_points(findings)
+        colours = {FRAMEWORK: _MUTED, DENSE: _INK, findings.featured: COLOURS["mass"]}
+        for axes, title, what in zip(
+            panels,
+            ("Prefill, seconds", "Attention with selection, seconds"),
+            ("prefill_s", "attention_s"),
+            strict=True,
+        ):
+            ends = []
+            for reader, colour in colours.items():
+                line = [(p.tokens, getattr(p, what)) for p in points if p.reader == reader]
+                axes.plot(*zip(*line, strict=True), "o-", color=colour, clip_on=False)
+                ends.append((*line[-1], f"{reader}  {line[-1][1]:.1f}", colour))
+            lengths = sorted({point.tokens for point in points})
+            axes.set_ylim(bottom=0)
+            axes.set_xlim(0, lengths[-1])
+            axes.set_xticks(lengths, [f"{tokens:,}" for tokens in lengths])
+            axes.set_xlabel("context, tokens")
+            axes.set_title(title)
+            _label_ends(axes, ends)
+        return _svg(figure, "Seconds of prefill and of attention against the length of the context")
+
+
+def loss_by_position(findings: Findings) -> str:
+    """Perplexity over dense, in per cent, along the text, at the budget where all are compared."""
+    with matplotlib.rc_context(_STYLE | {"svg.hashsalt": "position"}):
+        figure, (axes,) = _panels(1, 3.2)
+        dense = findings.results[FRAMEWORK].quality.buckets
+        middle = [(bucket["from"] + bucket["to"]) / 2 for bucket in dense]
+        ends = []
+        for selector in ("mass", "moba", "window"):
+            buckets = findings.results[Reader(selector, findings.featured.budget)].quality.buckets
+            over = [100 * (b["ppl"] / d["ppl"] - 1) for b, d in zip(buckets, dense, strict=True)]
+            axes.plot(middle, over, "o-", color=COLOURS[selector], clip_on=False)
+            ends.append((middle[-1], over[-1], selector, COLOURS[selector]))
+        axes.axhline(0, color=_INK, linewidth=1.3, linestyle="--")
+        axes.axvline(findings.featured.budget, color=_MUTED, linewidth=1, linestyle=":")
+        axes.annotate("budget", (findings.featured.budget, 1), xycoords=("data", "axes fraction"), xytext=(4, -10),
+                      textcoords="offset points", fontsize=9.5, color=_MUTED)  # fmt: skip
+        edges = [bucket["from"] for bucket in dense] + [dense[-1]["to"]]
+        axes.set_xlim(0, edges[-1])
+        axes.set_xticks(edges, [f"{edge:,}" for edge in edges])
+        axes.set_xlabel("position in the text, tokens")
+        axes.set_title(f"Perplexity over dense, per cent, at {findings.featured.budget:,} tokens")
+        _label_ends(axes, ends)
+        return _svg(figure, "Perplexity over dense along the text")
+
+
+def selected_blocks(findings: Findings, most_heads: int = 4) -> str:
+    """One map per KV head: a row per list, a column per block. Frames: where each passage was read first."""
+    lists = findings.lists[:most_heads]
+    heads, rows, _ = lists.shape
+    with matplotlib.rc_context(_STYLE | {"svg.hashsalt": "blocks", "axes.grid": False}):
+        figure, panels = _panels(heads, 10.4 / heads + 0.3, sharey=True)
+        for head, axes in enumerate(panels):
+            axes.imshow(_pixels(lists[head], rows), interpolation="none", aspect="equal", origin="upper",
+                        extent=(0, rows * BLOCK, rows * BLOCK, 0))  # fmt: skip
+            for passage in findings.reading.passages:
+                at = (passage.first, passage.again)
+                size = (passage.length, passage.length)
+                axes.add_patch(Rectangle(at, *size, fill=False, edgecolor=_INK, linewidth=1.2, clip_on=False))
+                axes.annotate(passage.name, (passage.first + passage.length / 2, passage.again), xytext=(0, 5),
+                              textcoords="offset points", ha="center", fontsize=10, weight="bold")  # fmt: skip
+            ticks = [rows * BLOCK * part // 4 for part in range(5)]
+            axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks], fontsize=9)
+            axes.set_yticks(ticks, [f"{tick:,}" for tick in ticks], fontsize=9)
+            axes.spines[:].set_visible(False)
+            axes.set_title(f"KV head {head}")
+            axes.set_xlabel("keys, position")
+        panels[0].set_ylabel("queries, position")
+        return _svg(figure, "Which blocks each KV head of one layer selects")
+
+
+def _pixels(lists: torch.Tensor, blocks: int) -> np.ndarray:
+    """lists int32 [nQ, K] -> RGBA [nQ, blocks]."""
+    pixels = np.zeros((len(lists), blocks, 4))
+    pixels[np.tril_indices(len(lists), 0, blocks)] = _VISIBLE
+    rows, slots = np.nonzero(lists.numpy() >= 0)
+    pixels[rows, lists.numpy()[rows, slots]] = _SELECTED
+    return pixels

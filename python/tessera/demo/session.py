@@ -1,0 +1,243 @@
+"""The readings of one demo, in order, and what was found."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from statistics import median
+
+import torch
+
+from tessera._terminal import Tell
+from tessera.demo.model import CannotRunError, Loaded
+from tessera.demo.quality import Quality, quality, token_losses
+from tessera.demo.readers import DENSE, FRAMEWORK, SPARSE, Outcome, Reader, Timing, attending, continuation, prefill
+from tessera.demo.text import Passage, Reading
+
+_ROUNDS = 3  # readings of those whose times are compared, if there is time: the median counts
+_WORDS = 32  # tokens of a continuation
+
+
+@dataclass
+class Result:
+    reader: Reader
+    quality: Quality
+    runs: list[Timing]
+
+    def seconds(self, what: str) -> float:
+        return median(value for run in self.runs if (value := getattr(run, what)) is not None)
+
+    @property
+    def keys_share(self) -> float:
+        return self.runs[0].keys_share
+
+    @property
+    def peak_mib(self) -> float:
+        return max(run.peak_mib for run in self.runs)
+
+
+@dataclass
+class Point:
+    """Times at one length of context."""
+
+    tokens: int
+    reader: Reader
+    prefill_s: float
+    attention_s: float  # with selection
+
+
+@dataclass
+class Continuation:
+    passage: Passage
+    prompt: list[int]  # the tokens right before
+    text: list[int]  # how the passage goes on
+    by: dict[Reader, list[int]] = field(default_factory=dict)
+
+
+@dataclass
+class Findings:
+    model: str
+    dtype: str
+    reading: Reading
+    featured: Reader
+    results: dict[Reader, Result] = field(default_factory=dict)
+    points: list[Point] = field(default_factory=list)
+    continuations: list[Continuation] = field(default_factory=list)
+    layer: int | None = None  # whose lists are shown
+    lists: torch.Tensor | None = None  # int32 [Hkv, nQ, K]
+    left_out: list[str] = field(default_factory=list)
+    framework_alone_s: float | None = None  # the framework's prefill without a clock in it
+
+    def speedup(self, result: Result) -> float:
+        return self.results[FRAMEWORK].seconds("prefill_s") / result.seconds("prefill_s")
+
+    def attention_speedup(self, result: Result) -> float:
+        spent = result.seconds("attention_s") + result.seconds("select_s")
+        return self.results[FRAMEWORK].seconds("attention_s") / spent
+
+    @property
+    def dense_difference(self) -> float:
+        """Of the mean loss, between the two dense readings: rounding alone."""
+        return abs(self.results[DENSE].quality.mean_loss - self.results[FRAMEWORK].quality.mean_loss)
+
+
+def featured_budget(budgets: list[int]) -> int:
+    """The budget at which all selectors are compared: the nearest to 1,024."""
+    return min(budgets, key=lambda budget: (abs(budget - 1024), budget))
+
+
+def number_of_steps(budgets: list[int], quick: bool) -> int:
+    return 3 + len(SPARSE) * len(budgets) + (0 if quick else 5)
+
+
+class Session:
+    """Reads. What must be shown comes first; what may be left out, only if it is done in time.
+
+    Args:
+        quick: nothing but the readings themselves.
+        deadline: perf_counter() after which nothing starts that may be left out; None: nothing is left out.
+    """
+
+    def __init__(
+        self, loaded: Loaded, reading: Reading, budgets: list[int], *, quick: bool, deadline: float | None, tell: Tell
+    ):
+        self._model, self._reading, self._budgets = loaded.model, reading, budgets
+        self._quick, self._deadline, self._tell = quick, deadline, tell
+        self._featured = Reader("mass", featured_budget(budgets))
+        self._cost: dict[Reader, float] = {}  # seconds that a reading took, with its losses
+        dtype = {torch.bfloat16: "bf16", torch.float32: "f32"}[loaded.model.dtype]
+        self.findings = Findings(loaded.name, dtype, reading, self._featured)
+
+    @torch.inference_mode()
+    def run(self) -> Findings:
+        self._warm_up()
+        middle = self._featured.budget
+        others = [budget for budget in self._budgets if budget != middle]
+        self._read(FRAMEWORK)
+        self._read(DENSE)
+        for selector in SPARSE:
+            self._read(Reader(selector, middle))
+        for selector in ("mass", "moba"):
+            for budget in others:
+                self._read(Reader(selector, budget))
+        if not self._quick:
+            self._time_shorter_texts()
+        for selector in ("window", "random"):
+            for budget in others:
+                self._read_if_in_time(Reader(selector, budget))
+        if not self._quick:
+            self._repeat()
+        return self.findings
+
+    def _in_time(self, seconds: float) -> bool:
+        return self._deadline is None or time.perf_counter() + seconds < self._deadline
+
+    def _warm_up(self) -> None:
+        """First calls of everything, and the proof that the losses are those of the model's own logits."""
+        self._tell("warming up")
+        ids = self._reading.starting(min(512, self._reading.tokens))
+        for reader in (DENSE, self._featured, FRAMEWORK):
+            outcome = prefill(self._model, ids, reader)
+        with attending(self._model, FRAMEWORK):
+            own = self._model(input_ids=ids, use_cache=False, logits_to_keep=1).logits[0, -1]
+        ours = self._model.get_output_embeddings()(outcome.hidden[0, -1])
+        if not torch.allclose(ours.float(), own.float(), rtol=0.05, atol=0.05 * own.abs().max().item()):
+            raise CannotRunError(
+                "this model does more to its logits than one matrix product; its losses cannot be taken here"
+            )
+
+    def _read(self, reader: Reader) -> None:
+        self._tell(str(reader))
+        began = time.perf_counter()
+        outcome = prefill(self._model, self._reading.ids, reader)
+        losses = token_losses(self._model, outcome.hidden, self._reading.ids)
+        self._cost[reader] = time.perf_counter() - began
+        self.findings.results[reader] = Result(reader, quality(losses, self._reading), [outcome.timing])
+        if reader == self._featured:
+            self._keep_lists(outcome)
+        if reader in (FRAMEWORK, self._featured):
+            self._continue(reader, outcome)
+
+    def _read_if_in_time(self, reader: Reader) -> None:
+        if self._in_time(self._cost[Reader(reader.selector, self._featured.budget)]):
+            self._read(reader)
+        else:
+            self.findings.left_out.append(str(reader))
+
+    def _keep_lists(self, outcome: Outcome) -> None:
+        """Those of the layer that looks back furthest."""
+        if not outcome.lists:  # the whole text fits the budget
+            return
+
+        def distance(lists: torch.Tensor) -> float:
+            own = torch.arange(lists.shape[1])[:, None]
+            return (own - lists).masked_fill(lists < 1, 0).sum().item()
+
+        layer = max(outcome.lists, key=lambda layer: distance(outcome.lists[layer]))
+        self.findings.layer, self.findings.lists = layer, outcome.lists[layer]
+
+    def _continue(self, reader: Reader, outcome: Outcome) -> None:
+        """From within each passage's second reading on, the last passage first, for the cache only gets shorter."""
+        ids = self._reading.ids
+        for place, passage in reversed(list(enumerate(self._reading.passages))):
+            count = min(_WORDS, passage.length // 2)
+            start = passage.again + passage.length - count
+            if reader == FRAMEWORK:
+                prompt, text = ids[0, start - count : start].tolist(), ids[0, start : start + count].tolist()
+                self.findings.continuations.insert(0, Continuation(passage, prompt, text))
+                entry = self.findings.continuations[0]
+            else:
+                entry = self.findings.continuations[place]
+            entry.by[reader] = continuation(self._model, reader, outcome.cache, ids, start, count)
+
+    @property
+    def _compared(self) -> tuple[Reader, ...]:
+        return FRAMEWORK, DENSE, self._featured
+
+    def _time_shorter_texts(self) -> None:
+        """The compared readers at an eighth, a quarter and half of the text; the half may be left out."""
+        whole = self._reading.tokens
+        for share in (8, 4, 2):
+            tokens = whole // share
+            if share == 2 and not self._in_time(sum(self._cost[reader] for reader in self._compared) / share):
+                self.findings.left_out.append(f"times at {tokens:,} tokens")
+                continue
+            self._tell(f"times at {tokens:,} tokens")
+            for reader in self._compared:
+                timing = prefill(self._model, self._reading.starting(tokens), reader).timing
+                self.findings.points.append(_point(tokens, reader, timing))
+
+    def _repeat(self) -> None:
+        """More runs of the compared readers, in turns."""
+        seconds = sum(self.findings.results[reader].seconds("prefill_s") for reader in self._compared)
+        for turn in range(1, _ROUNDS):
+            if not self._in_time(seconds):
+                self.findings.left_out.append(f"{_ROUNDS - turn} repetitions for the times' medians")
+                return
+            self._tell(f"timing again, {turn} of {_ROUNDS - 1}")
+            for reader in self._compared:
+                # The first repetition leaves the framework exactly as it comes.
+                timing = prefill(self._model, self._reading.ids, reader, with_clock=turn > 1).timing
+                self.findings.results[reader].runs.append(timing)
+                if timing.attention_s is None:
+                    self.findings.framework_alone_s = timing.prefill_s
+
+
+def _point(tokens: int, reader: Reader, timing: Timing) -> Point:
+    return Point(tokens, reader, timing.prefill_s, (timing.attention_s or 0.0) + timing.select_s)
+
+
+def all_points(findings: Findings) -> list[Point]:
+    """With those of the whole text."""
+    readers = {point.reader for point in findings.points} or {FRAMEWORK, DENSE, findings.featured}
+    whole = [
+        Point(
+            findings.reading.tokens,
+            reader,
+            result.seconds("prefill_s"),
+            result.seconds("attention_s") + result.seconds("select_s"),
+        )
+        for reader, result in findings.results.items()
+        if reader in readers
+    ]
+    return sorted(findings.points + whole, key=lambda point: point.tokens)
