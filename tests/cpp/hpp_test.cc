@@ -200,5 +200,22 @@ TEST(Hpp, Merges) {
   EXPECT_THROW(merge_states({.partial_out = os, .partial_lse = ls}), InvalidArgument);
 }
 
+TEST(Hpp, Selects) {
+  const std::vector<float> q = {1}, k = {0, 9, 1, 2};
+  std::vector<int32_t> ids(2, -7);
+  const Tensor qs = tensor(q.data(), {1, 1, 1, 1}), ks = tensor(k.data(), {1, 4, 1, 1});
+  const Tensor indices = tensor(ids.data(), {1, 1, 1, 2});
+  moba_select({.q = qs, .k = ks, .topk = 2, .block_size = 1, .indices = indices});
+  EXPECT_EQ(ids, (std::vector<int32_t>{1, 3}));  // the best and its own
+  moba_select({.q = qs, .k = ks, .topk = 2, .block_size = 1, .local_blocks = 0, .indices = indices});
+  EXPECT_EQ(ids, (std::vector<int32_t>{1, 3}));
+  mass_select({.q = qs, .k = ks, .topk = 2, .block_size = 1, .indices = indices});
+  EXPECT_EQ(ids, (std::vector<int32_t>{0, 3}));  // the first and its own
+  mass_select(
+      {.q = qs, .k = ks, .topk = 2, .block_size = 1, .init_blocks = 0, .softmax_scale = -1.0f, .indices = indices});
+  EXPECT_EQ(ids, (std::vector<int32_t>{0, 3}));
+  EXPECT_THROW(moba_select({.q = qs, .k = ks, .topk = 0, .indices = indices}), InvalidArgument);
+}
+
 }  // namespace
 }  // namespace tessera
