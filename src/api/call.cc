@@ -24,7 +24,7 @@ tessera_status fail(const char* name, tessera_status code, const char* text) {
   return code;
 }
 
-tessera_status guarded(Status (*call)(void*), void* arg, const char* name) noexcept {
+tessera_status guarded(Status (*call)(const void*), const void* arg, const char* name) noexcept {
   try {
     const Status s = call(arg);
     return s.ok() ? TESSERA_OK : fail(name, s.code, s.text.c_str());
@@ -50,7 +50,7 @@ bool observed() noexcept {
 
 }  // namespace
 
-tessera_status run_api_call(Status (*call)(void* arg), void* arg, const char* function) noexcept {
+tessera_status run_api_call(Status (*call)(const void* arg), const void* arg, const char* function) noexcept {
   const char* const name = operator_name(function);
   if (!observed()) return guarded(call, arg, name);
 

@@ -2,9 +2,6 @@
 #ifndef TESSERA_API_CALL_H_
 #define TESSERA_API_CALL_H_
 
-#include <memory>
-#include <type_traits>
-
 #include "core/status.h"
 #include "tessera/tessera.h"
 
@@ -12,7 +9,7 @@ namespace tessera {
 
 // Runs call(arg). Keeps the message of a failure for tessera_last_error(), as "<operator>: <text of the status>", where
 // the operator is the name of `function` without "tessera_". Writes the line of TESSERA_LOG.
-tessera_status run_api_call(Status (*call)(void* arg), void* arg, const char* function) noexcept;
+tessera_status run_api_call(Status (*call)(const void* arg), const void* arg, const char* function) noexcept;
 
 // The message of this thread's last failed call; "" before the first failure.
 const char* last_error_message() noexcept;
@@ -20,9 +17,8 @@ const char* last_error_message() noexcept;
 // tessera_status tessera_op(...) { return api_call([&]() -> Status { ... }); }
 // `function` becomes the name of the function that api_call() is called from.
 template <class F>
-tessera_status api_call(F&& f, const char* function = __builtin_FUNCTION()) noexcept {
-  return run_api_call([](void* arg) -> Status { return (*static_cast<std::remove_reference_t<F>*>(arg))(); },
-                      std::addressof(f), function);
+tessera_status api_call(const F& f, const char* function = __builtin_FUNCTION()) noexcept {
+  return run_api_call([](const void* arg) -> Status { return (*static_cast<const F*>(arg))(); }, &f, function);
 }
 
 }  // namespace tessera

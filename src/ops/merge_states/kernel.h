@@ -1,17 +1,16 @@
-// out = sum_i o_i w_i / sum_i l_i w_i with w_i = exp(m_i - M), M = max m_i over the shards that have keys; lse = M +
-// log sum.
+// out = sum_i o_i w_i / sum_i l_i w_i with w_i = exp(m_i - M), M = max m_i over the shards that have keys; lse = M + log sum.
 //
 // One row after the other: first M from the m (and l) of all shards, then the row in chunks of up to kChunk features,
-// which stay in L1 while the shards' rows stream past them. Memory sets the speed: per feature one element of
-// every shard is read once, multiplied and added, and one element is written. Plain C++ that the compiler
-// vectorises for the baseline keeps up with memory, so there is no variant per ISA.
+// whose sums stay in L1 while the shards' rows stream past them. Memory sets the speed: per feature one element of
+// every shard is read once, multiplied and added, and one element is written. Loops that the compiler vectorises
+// for the baseline come near that, so there is no variant per ISA.
 //
-// Order and rounding are fixed by the list of non-empty shards alone: they are added in groups of kGroup, each group
-// from its first shard on, then group by group. The error so grows with kGroup + n / kGroup and not with n, and an
+// Order and rounding are fixed by the list of non-empty shards alone: they are added in groups of kGroup, each group from
+// its first shard on, then group by group. The error so grows with kGroup + n / kGroup and not with n, and an
 // empty shard, wherever it stands, changes no bit. Weights and their sum are the same for every chunk.
 //
-// A shard's NaN or infinity takes its course through the same arithmetic and so reaches its own row alone. A row with
-// one non-empty partial is a copy.
+// A shard's NaN or infinity takes its course through the same arithmetic and so reaches its own row alone. A row with one
+// non-empty partial is a copy.
 #ifndef TESSERA_OPS_MERGE_STATES_KERNEL_H_
 #define TESSERA_OPS_MERGE_STATES_KERNEL_H_
 
@@ -26,8 +25,7 @@
 namespace tessera::merge_states {
 
 constexpr int kChunk = 256;  // features summed at a time: 1 KiB
-constexpr int kGroup = 32;   // shards whose weights are held at a time
-constexpr int kLanes = 16;   // features held in registers while a group is summed
+constexpr int kGroup = 32;   // shards summed before their sum is added to that of the groups before
 
 // A place in [...].
 struct Row {
@@ -66,14 +64,6 @@ class Kernel {
     int64_t count = 0, first = 0;
   };
 
-  // Shards of the list whose weights are known, and the running sum of l_i w_i.
-  struct Group {
-    int size = 0;
-    const In* o[kGroup];
-    float weight[kGroup];
-    double total = 0;
-  };
-
   void merge(const Row& row) const {
     const Live live = find_live(row);
     Out* const out = locate<Out>(p_.out, row, axes_);
@@ -90,8 +80,7 @@ class Kernel {
       float sums[kChunk];
       const int n = static_cast<int>(std::min<int64_t>(kChunk, p_.dim - begin));
       total = sum_chunk(row, live, begin, n, sums);
-      const float divisor = static_cast<float>(total);
-      for (int j = 0; j < n; ++j) out[begin + j] = from_float<Out>(sums[j] / divisor);
+      divide(sums, static_cast<float>(total), n, out + begin);
     }
     write_lse(row, live.max + static_cast<float>(std::log(total)));
   }
@@ -100,7 +89,7 @@ class Kernel {
     if (p_.l == nullptr) *locate<float>(p_.lse, row, axes_) = value;
   }
 
-  float weight_of_one(const Row& row, int64_t i) const {
+  float length(const Row& row, int64_t i) const {
     return p_.l == nullptr ? 1 : *locate<const float>(p_.l[i], row, axes_);
   }
 
@@ -110,7 +99,7 @@ class Kernel {
     Live live;
     for (int64_t i = 0; i < p_.num_states; ++i) {
       const float m = *locate<const float>(p_.m[i], row, axes_);
-      if (is_empty(m, weight_of_one(row, i))) continue;
+      if (is_empty(m, length(row, i))) continue;
       if (live.count++ == 0) live.first = i;
       if (m > live.max) live.max = m;  // a NaN makes itself felt through its weight
     }
@@ -119,37 +108,33 @@ class Kernel {
 
   // sums[0, n) = sum_i o_i[begin, begin + n) w_i; returns sum_i l_i w_i.
   double sum_chunk(const Row& row, const Live& live, int64_t begin, int n, float* sums) const {
-    std::fill_n(sums, n, 0.0f);
-    Group group;
-    for (int64_t i = live.first; i < p_.num_states; ++i) {
-      const float m = *locate<const float>(p_.m[i], row, axes_), l = weight_of_one(row, i);
+    float group[kChunk];
+    double total = 0;
+    int64_t added = 0;
+    for (int64_t i = live.first; added < live.count; ++i) {
+      const float m = *locate<const float>(p_.m[i], row, axes_);
+      const float l = length(row, i);
       if (is_empty(m, l)) continue;
       const float weight = std::exp(m - live.max);
-      group.o[group.size] = locate<const In>(p_.o[i], row, axes_) + begin;
-      group.weight[group.size] = weight;
-      group.total += static_cast<double>(weight) * l;
-      if (++group.size == kGroup) add_group(&group, n, sums);
+      total += static_cast<double>(weight) * l;
+      add_scaled(locate<const In>(p_.o[i], row, axes_) + begin, weight, n, added % kGroup == 0, group);
+      if (++added % kGroup == 0 || added == live.count) add_scaled(group, 1, n, added <= kGroup, sums);
     }
-    add_group(&group, n, sums);
-    return group.total;
+    return total;
   }
 
-  static void add_group(Group* group, int n, float* sums) {
-    int j = 0;
-    for (; j + kLanes <= n; j += kLanes) add_lanes<kLanes>(*group, j, sums);
-    for (; j < n; ++j) add_lanes<1>(*group, j, sums);
-    group->size = 0;
+  static void divide(const float* __restrict sums, float total, int n, Out* __restrict out) {
+    for (int j = 0; j < n; ++j) out[j] = from_float<Out>(sums[j] / total);
   }
 
-  template <int lanes>
-  static void add_lanes(const Group& group, int j, float* sums) {
-    float sum[lanes] = {};
-    for (int i = 0; i < group.size; ++i) {
-      const In* const o = group.o[i] + j;
-      const float weight = group.weight[i];
-      for (int lane = 0; lane < lanes; ++lane) sum[lane] += weight * to_float(o[lane]);
+  // sums[0, n) += weight x[0, n); `first`: = in place of +=.
+  template <class T>
+  static void add_scaled(const T* __restrict x, float weight, int n, bool first, float* __restrict sums) {
+    if (first) {
+      for (int j = 0; j < n; ++j) sums[j] = weight * to_float(x[j]);
+    } else {
+      for (int j = 0; j < n; ++j) sums[j] += weight * to_float(x[j]);
     }
-    for (int lane = 0; lane < lanes; ++lane) sums[j + lane] += sum[lane];
   }
 
   const Problem& p_;
