@@ -1,0 +1,1 @@
+"""Bridges to model libraries. Each is imported by name and needs its library installed."""
