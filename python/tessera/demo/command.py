@@ -111,7 +111,7 @@ def demo(
             raise click.UsageError(str(error)) from error
         except model.CannotRunError as error:
             raise click.ClickException(str(error)) from error
-    reports.write(report, findings, loaded.tokenizer, _command(), time.perf_counter() - began)
+    reports.write(report, findings, _command(), time.perf_counter() - began)
     if as_json:
         for result in (result for group in table.groups(findings) for result in group):
             click.echo(json.dumps(table.line(findings, result, str(report))))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import matplotlib
 import numpy as np
@@ -17,6 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from tessera.demo import BLOCK
+from tessera.demo.quality import Quality
 from tessera.demo.readers import DENSE, FRAMEWORK, SPARSE, Reader
 from tessera.demo.session import Findings, all_points
 
@@ -64,15 +65,10 @@ def _svg(figure: Figure, title: str) -> str:
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>\s*", "", svg, flags=re.DOTALL)
     svg = re.sub(r' (xmlns(:\w+)?|version|width|height)="[^"]*"', "", svg[: (end := svg.index(">"))]) + svg[end:]
-    svg = re.sub(r"(?<=[\s\"])font: ([\w ]*?)([\d.]+px)[^;\"]*", _font, svg)
+    svg = re.sub(r" ?font-family: [^;]*;", "", svg)
     for colour, name in _VARIABLES.items():
         svg = svg.replace(colour, f"var(--{name})")
     return svg.replace("<svg", f'<svg role="img" aria-label="{title}"', 1)
-
-
-def _font(match: re.Match[str]) -> str:
-    weight = "font-weight: 650; " if "bold" in match[1] or "700" in match[1] else ""
-    return f"{weight}font-size: {match[2]}"
 
 
 def _panels(count: int, height: float, **options: object) -> tuple[Figure, list[Axes]]:
@@ -84,7 +80,7 @@ def _panels(count: int, height: float, **options: object) -> tuple[Figure, list[
 def _label_ends(axes: Axes, ends: Iterable[tuple[float, float, str, str]]) -> None:
     """Names of lines, right of their last points (x, y), moved apart where they would lie upon one another."""
     low, high = axes.get_ylim()
-    gap = (high - low) * 0.065
+    gap = (high - low) * 0.07
     placed = low - gap
     for x, y, name, colour in sorted(ends, key=lambda end: end[1]):
         placed = max(y, placed + gap)
@@ -94,60 +90,60 @@ def _label_ends(axes: Axes, ends: Iterable[tuple[float, float, str, str]]) -> No
         )  # fmt: skip
 
 
-def _level(axes: Axes, value: float, name: str, style: str) -> None:
-    """A horizontal line, named at its left end."""
-    axes.axhline(value, color=_INK, linewidth=1.3, linestyle=style)
-    axes.annotate(
-        name, (0, value), xycoords=("axes fraction", "data"), xytext=(2, 4), textcoords="offset points",
-        fontsize=9.5, color=_INK,
-    )  # fmt: skip
-
-
 def quality_against_budget(findings: Findings) -> str:
     with matplotlib.rc_context(_STYLE | {"svg.hashsalt": "quality"}):
         figure, panels = _panels(3, 3.7)
         dense = findings.results[FRAMEWORK].quality
-        _budget_panel(panels[0], findings, "Perplexity of the text", lambda q: q.ppl)
-        _level(panels[0], dense.ppl, "dense", "--")
+        _budget_panel(panels[0], findings, "Perplexity of the text", lambda q: q.ppl, {"dense": dense.ppl})
         for axes, passage in zip(panels[1:], findings.reading.passages, strict=True):
             name = passage.name
-            title = f"Loss on passage {name}, {passage.back:,} tokens back"
-            _budget_panel(axes, findings, title, lambda q, name=name: q.repeat[name])
-            _level(axes, dense.repeat[name], "dense", "--")
-            _level(axes, dense.first[name], "dense, first reading", ":")
+            levels = {"dense": dense.repeat[name], "when new": dense.first[name]}
+            title = f"Passage {name}, {passage.back:,} back: loss"
+            _budget_panel(axes, findings, title, lambda q, name=name: q.repeat[name], levels)
         return _svg(figure, "Perplexity and loss on repeated passages against the budget, for each selector")
 
 
-def _budget_panel(axes: Axes, findings: Findings, title: str, value) -> None:
-    """One line per selector. Random blocks, where they are far off the rest, are an arrow and a number."""
+def _budget_panel(
+    axes: Axes, findings: Findings, title: str, value: Callable[[Quality], float], levels: dict[str, float]
+) -> None:
+    """One line per selector, and levels of dense attention. Random blocks far off the rest are an arrow and a number."""
     results = [result for result in findings.results.values() if result.reader.budget is not None]
-    dense = value(findings.results[FRAMEWORK].quality)
-    rest = [value(result.quality) for result in results if result.reader.selector != "random"]
-    low, high = min([dense, *rest]), max([dense, *rest])
+    shown = [value(result.quality) for result in results if result.reader.selector != "random"] + list(levels.values())
+    low, high = min(shown), max(shown)
     margin = max(high - low, 0.05 * high)
-    axes.set_ylim(max(low - 0.22 * margin, 0), high + 0.32 * margin)
-    top = axes.get_ylim()[1]
+    axes.set_ylim(max(low - 0.12 * margin, 0), high + 0.25 * margin)
     budgets = sorted({result.reader.budget for result in results})
+    left, right = budgets[0] / 1.2, budgets[-1] * 1.12
     ends = []
     for selector in SPARSE:
         line = sorted((r.reader.budget, value(r.quality)) for r in results if r.reader.selector == selector)
-        inside = [(x, y) for x, y in line if y <= top]
-        colour = COLOURS[selector]
-        axes.plot(*zip(*inside, strict=True) if inside else ([], []), "o-", color=colour, clip_on=False)
-        for x, y in line:
-            if y > top:
-                axes.plot([x], [top], "^", color=colour, clip_on=False)
-                axes.annotate(f"{y:.1f}", (x, top), xytext=(0, 6), textcoords="offset points", ha="center",
-                              fontsize=9, color=colour, annotation_clip=False)  # fmt: skip
-        if inside:
-            ends.append((inside[-1][0], inside[-1][1], selector, colour))
+        if end := _budget_line(axes, line, COLOURS[selector]):
+            ends.append((right, end, selector, COLOURS[selector]))
+    for (name, level), style in zip(levels.items(), ("--", ":"), strict=False):
+        axes.plot([left, right], [level, level], color=_INK, linewidth=1.3, linestyle=style)
+        ends.append((right, level, name, _INK))
     axes.set_xscale("log", base=2)
     axes.minorticks_off()
     axes.set_xticks(budgets, [f"{budget:,}" for budget in budgets])
-    axes.set_xlim(budgets[0] / 1.25, budgets[-1] * 1.9)
+    axes.set_xlim(left, right)
     axes.set_xlabel("budget, tokens")
-    axes.set_title(title, pad=20)
+    axes.set_title(title, pad=22)
     _label_ends(axes, ends)
+
+
+def _budget_line(axes: Axes, line: list[tuple[int, float]], colour: str) -> float | None:
+    """Returns the last value inside the axes, if there is one."""
+    top = axes.get_ylim()[1]
+    inside = [(x, y) for x, y in line if y <= top]
+    for x, y in line:
+        if y > top:
+            axes.plot([x], [top], "^", color=colour, clip_on=False)
+            axes.annotate(f"{y:.1f}", (x, top), xytext=(0, 6), textcoords="offset points", ha="center",
+                          fontsize=9, color=colour, annotation_clip=False)  # fmt: skip
+    if not inside:
+        return None
+    axes.plot(*zip(*inside, strict=True), "o-", color=colour, clip_on=False)
+    return inside[-1][1]
 
 
 def time_against_context(findings: Findings) -> str:
@@ -165,15 +161,25 @@ def time_against_context(findings: Findings) -> str:
             for reader, colour in colours.items():
                 line = [(p.tokens, getattr(p, what)) for p in points if p.reader == reader]
                 axes.plot(*zip(*line, strict=True), "o-", color=colour, clip_on=False)
-                ends.append((*line[-1], f"{reader}  {line[-1][1]:.1f}", colour))
+                ends.append((*line[-1], f"{line[-1][1]:.1f}  {_short(reader)}", colour))
             lengths = sorted({point.tokens for point in points})
             axes.set_ylim(bottom=0)
             axes.set_xlim(0, lengths[-1])
-            axes.set_xticks(lengths, [f"{tokens:,}" for tokens in lengths])
+            axes.set_xticks(lengths, [_thousands(tokens) for tokens in lengths])
             axes.set_xlabel("context, tokens")
             axes.set_title(title)
             _label_ends(axes, ends)
         return _svg(figure, "Seconds of prefill and of attention against the length of the context")
+
+
+def _short(reader: Reader) -> str:
+    if reader.budget is not None:
+        return f"{reader.selector}, {reader.budget:,}"
+    return "framework" if reader == FRAMEWORK else "tessera, dense"
+
+
+def _thousands(tokens: int) -> str:
+    return f"{tokens // 1024}K" if tokens % 1024 == 0 else f"{tokens:,}"
 
 
 def loss_by_position(findings: Findings) -> str:

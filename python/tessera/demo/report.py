@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from importlib.metadata import version
-from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -16,23 +14,10 @@ import tessera
 from tessera.demo import BLOCK, figures, table
 from tessera.demo.readers import DENSE, FRAMEWORK, Reader
 from tessera.demo.session import Continuation, Findings, Result
+from tessera.demo.table import how_far
 
 
-@dataclass
-class _Piece:
-    text: str
-    agrees: bool  # with the text, at this token and all before it
-
-
-@dataclass
-class _Recall:
-    name: str
-    back: int
-    prompt: str
-    columns: list[tuple[str, str, list[_Piece]]]  # who, how far, what
-
-
-def write(path: Path, findings: Findings, tokenizer: Any, command: str, seconds: float) -> None:
+def write(path: Path, findings: Findings, command: str, seconds: float) -> None:
     """Writes the report. OSError: the path cannot be written."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
@@ -54,7 +39,7 @@ def write(path: Path, findings: Findings, tokenizer: Any, command: str, seconds:
         figures=_figures(findings),
         columns=table.COLUMNS,
         groups=[[(result, table.cells(findings, result)) for result in group] for group in table.groups(findings)],
-        recalls=[_recall(findings, entry, tokenizer) for entry in findings.continuations],
+        recalls=[_recall(findings, entry) for entry in findings.continuations],
         losses=where_it_loses(findings),
         block=BLOCK,
         facts=_facts(findings, command, seconds),
@@ -72,20 +57,12 @@ def _figures(findings: Findings) -> dict[str, str | None]:
     }
 
 
-def _recall(findings: Findings, entry: Continuation, tokenizer: Any) -> _Recall:
-    columns = [("the text itself", "", _pieces(entry.text, entry.text, tokenizer))]
+def _recall(findings: Findings, entry: Continuation) -> dict[str, Any]:
+    """A column for the text itself, then one per reader: who, how far, what agrees with the text, the rest."""
+    columns = [("the text itself", "", findings.tokenizer.decode(entry.text), "")]
     for reader, tokens in entry.by.items():
-        agreeing = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(tokens, entry.text, strict=True)))
-        far = "all" if agreeing == len(tokens) else str(agreeing)
-        columns.append((str(reader), f"{far} of {len(tokens)} tokens", _pieces(tokens, entry.text, tokenizer)))
-    return _Recall(entry.passage.name, entry.passage.back, tokenizer.decode(entry.prompt), columns)
-
-
-def _pieces(tokens: list[int], text: list[int], tokenizer: Any) -> list[_Piece]:
-    """Two at most: what agrees with the text up to the first token that differs, and the rest."""
-    agreeing = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(tokens, text, strict=True)))
-    whole, start = tokenizer.decode(tokens), tokenizer.decode(tokens[:agreeing])
-    return [piece for piece in (_Piece(start, True), _Piece(whole[len(start) :], False)) if piece.text]
+        columns.append((str(reader), how_far(entry, tokens), *findings.split(entry, tokens)))
+    return {"passage": entry.passage, "prompt": findings.tokenizer.decode(entry.prompt), "columns": columns}
 
 
 def where_it_loses(findings: Findings) -> list[str]:

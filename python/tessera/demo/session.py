@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
+from itertools import takewhile
 from statistics import median
+from typing import Any
 
 import torch
 
@@ -53,10 +55,15 @@ class Continuation:
     text: list[int]  # how the passage goes on
     by: dict[Reader, list[int]] = field(default_factory=dict)
 
+    def agreeing(self, tokens: list[int]) -> int:
+        """How many of the tokens are the text's, before the first that is not."""
+        return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(tokens, self.text, strict=True)))
+
 
 @dataclass
 class Findings:
     model: str
+    tokenizer: Any
     dtype: str
     reading: Reading
     featured: Reader
@@ -74,6 +81,12 @@ class Findings:
     def attention_speedup(self, result: Result) -> float:
         spent = result.seconds("attention_s") + result.seconds("select_s")
         return self.results[FRAMEWORK].seconds("attention_s") / spent
+
+    def split(self, entry: Continuation, tokens: list[int]) -> tuple[str, str]:
+        """Tokens as text: the part that agrees with how the passage goes on, and the rest."""
+        whole = self.tokenizer.decode(tokens)
+        start = self.tokenizer.decode(tokens[: entry.agreeing(tokens)])
+        return start, whole[len(start) :]
 
     @property
     def dense_difference(self) -> float:
@@ -106,7 +119,7 @@ class Session:
         self._featured = Reader("mass", featured_budget(budgets))
         self._cost: dict[Reader, float] = {}  # seconds that a reading took, with its losses
         dtype = {torch.bfloat16: "bf16", torch.float32: "f32"}[loaded.model.dtype]
-        self.findings = Findings(loaded.name, dtype, reading, self._featured)
+        self.findings = Findings(loaded.name, loaded.tokenizer, dtype, reading, self._featured)
 
     @torch.inference_mode()
     def run(self) -> Findings:

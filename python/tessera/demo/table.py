@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import sys
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from tessera.demo.readers import FRAMEWORK
-from tessera.demo.session import Findings, Result
+from tessera.demo.session import Continuation, Findings, Result
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 COLUMNS = (
     "", "budget", "perplexity", "late half", "passage A", "passage B", "keys read",
-    "prefill s", "attention s", "selection s", "speed-up", "of attention", "peak MiB",
+    "prefill, s", "attention, s", "selection, s", "speed-up", "of attention", "peak MiB",
 )  # fmt: skip
 
 
@@ -76,14 +79,33 @@ def groups(findings: Findings) -> list[list[Result]]:
     return [sorted(group, key=lambda result: result.reader.budget or 0) for group in found.values()]
 
 
+def how_far(entry: Continuation, tokens: list[int]) -> str:
+    agreeing = entry.agreeing(tokens)
+    return f"{'all' if agreeing == len(tokens) else agreeing} of {len(tokens)} tokens"
+
+
 def show(findings: Findings, stream: TextIO | None = None) -> None:
     """Never narrower than its entries: a pipe or a narrow terminal gets long lines, not broken ones."""
     from rich.console import Console
+
+    table = _table(findings)
+    console = Console(file=stream or sys.stdout, highlight=False)
+    console.width = max(console.width, Console(width=1000).measure(table).maximum)
+    console.print(table)
+    back = " and ".join(f"{p.name} {p.back:,}" for p in findings.reading.passages)
+    notes = [f"Perplexity is of the text; a passage's figure is its loss when read again ({back} tokens later)."]
+    if findings.left_out:
+        notes.append(f"Left out to be done in time (--all measures it): {'; '.join(findings.left_out)}.")
+    console.print("\n" + "\n".join(notes), style="dim")
+    for entry in findings.continuations:
+        console.print(_continuation(findings, entry))
+
+
+def _table(findings: Findings) -> Table:
     from rich.table import Table
     from rich.text import Text
 
     reading = findings.reading
-    back = " and ".join(f"{p.name} {p.back:,}" for p in reading.passages)
     table = Table(
         box=None,
         header_style="dim",
@@ -95,20 +117,30 @@ def show(findings: Findings, stream: TextIO | None = None) -> None:
     for place, name in enumerate(COLUMNS):
         table.add_column(name, justify="left" if place == 0 else "right", no_wrap=True)
     for group in groups(findings):
+        table.add_row()
         for place, result in enumerate(group):
             entries = [Text(entry) for entry in cells(findings, result)]
-            if result.reader == findings.featured:
-                entries = [Text(str(entry), style="bold green") for entry in entries]
-            elif place:
+            if place and result.reader.budget is not None:
                 entries[0].stylize("dim")
-            table.add_row(*entries, end_section=result is group[-1])
-    needed = Console(width=1000).measure(table).maximum
-    console = Console(file=stream or sys.stdout, highlight=False)
-    console.width = max(console.width, needed)
-    console.print(table)
-    console.print(
-        f"\nPerplexity is of the text; a passage's figure is its loss when read again, {back} tokens later.",
-        style="dim",
-    )
-    if findings.left_out:
-        console.print(f"Left out to be done in time (--all measures it): {'; '.join(findings.left_out)}.", style="dim")
+            table.add_row(*entries, style="bold green" if result.reader == findings.featured else "")
+    return table
+
+
+def _continuation(findings: Findings, entry: Continuation) -> Table:
+    """How each reader goes on within a passage's second reading; what differs from the passage stands out."""
+    from rich.table import Table
+    from rich.text import Text
+
+    passage = entry.passage
+    table = Table(
+        box=None, header_style="dim", padding=(0, 3, 0, 0), title_style="bold", title_justify="left",
+        title=f"\nPassage {passage.name}, {passage.back:,} tokens later: the text stops, the model goes on",
+    )  # fmt: skip
+    table.add_column("the text itself", ratio=1)
+    texts = [Text(" ".join(findings.tokenizer.decode(entry.text).split()))]
+    for reader, tokens in entry.by.items():
+        table.add_column(f"{reader}: {how_far(entry, tokens)}", ratio=1)
+        agreeing, other = (" ".join(part.split()) for part in findings.split(entry, tokens))
+        texts.append(Text.assemble(agreeing, " " if agreeing and other else "", (other, "red")))
+    table.add_row(*texts)
+    return table
