@@ -27,8 +27,8 @@ def _budgets(_: click.Context, __: click.Parameter, value: str) -> list[int]:
     except ValueError:
         raise click.BadParameter(f"{value} is not a list of numbers such as 512,1024") from None
     for budget in budgets:
-        if budget < 2 * BLOCK or budget % BLOCK:  # the first block and the queries' own are always read
-            raise click.BadParameter(f"{budget} is not a multiple of {BLOCK} from {2 * BLOCK} on")
+        if budget < 3 * BLOCK or budget % BLOCK:  # the first block and two of the queries' own are always read
+            raise click.BadParameter(f"{budget} is not a multiple of {BLOCK} from {3 * BLOCK} on")
     return budgets
 
 

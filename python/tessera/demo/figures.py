@@ -195,9 +195,10 @@ def loss_by_position(findings: Findings) -> str:
             axes.plot(middle, over, "o-", color=COLOURS[selector], clip_on=False)
             ends.append((middle[-1], over[-1], selector, COLOURS[selector]))
         axes.axhline(0, color=_INK, linewidth=1.3, linestyle="--")
-        axes.axvline(findings.featured.budget, color=_MUTED, linewidth=1, linestyle=":")
-        axes.annotate("budget", (findings.featured.budget, 1), xycoords=("data", "axes fraction"), xytext=(4, -10),
-                      textcoords="offset points", fontsize=9.5, color=_MUTED)  # fmt: skip
+        if findings.featured.budget < dense[-1]["to"]:
+            axes.axvline(findings.featured.budget, color=_MUTED, linewidth=1, linestyle=":")
+            axes.annotate("budget", (findings.featured.budget, 1), xycoords=("data", "axes fraction"), xytext=(4, -10),
+                          textcoords="offset points", fontsize=9.5, color=_MUTED)  # fmt: skip
         edges = [bucket["from"] for bucket in dense] + [dense[-1]["to"]]
         axes.set_xlim(0, edges[-1])
         axes.set_xticks(edges, [f"{edge:,}" for edge in edges])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import gc
 import threading
 from pathlib import Path
 
@@ -39,7 +38,6 @@ class Peak:
     mib: float
 
     def __enter__(self) -> Peak:
-        gc.collect()
         if libc := _libc():
             libc.malloc_trim(0)
         try:
