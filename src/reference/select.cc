@@ -120,33 +120,35 @@ Selection select(const Call& call, ScoreList score_list) {
   return result;
 }
 
-// Mean over the rows that have a position and over the group's heads of q . (mean key of the block).
+// Mean over the rows that have a position and over the group's heads of q . (mean key of the block). Divided once, at the
+// end, so that small integers give exact scores and tie as they should.
 std::vector<Score> moba_scores(const Call& call, const List& list, const std::vector<Tier>& tiers) {
   std::vector<Score> scores(tiers.size());
   const int64_t first = std::max(list.first, list.end - 1 - call.position(list.b, list.end - 1));
-  const double pairs = static_cast<double>((list.end - first) * call.group);
   for (size_t n = 0; n < tiers.size(); ++n) {
     if (tiers[n] == kInvisible) continue;
     const int64_t begin = static_cast<int64_t>(n) * call.block;
     const int64_t end = std::min(begin + call.block, call.keys);
-    std::vector<double> mean(static_cast<size_t>(call.dim), 0);
-    std::vector<double> mean_magnitude(mean.size(), 0);
+    std::vector<double> sum(static_cast<size_t>(call.dim), 0);
+    std::vector<double> sum_magnitude(sum.size(), 0);
     for (int64_t key = begin; key < end; ++key) {
-      for (size_t d = 0; d < mean.size(); ++d) {
-        const double share = list.keys[static_cast<size_t>(key)][d] / static_cast<double>(end - begin);
-        mean[d] += share;
-        mean_magnitude[d] += std::fabs(share);
+      for (size_t d = 0; d < sum.size(); ++d) {
+        sum[d] += list.keys[static_cast<size_t>(key)][d];
+        sum_magnitude[d] += std::fabs(list.keys[static_cast<size_t>(key)][d]);
       }
     }
     for (int64_t t = first; t < list.end; ++t) {
       for (int64_t h = list.kv_head * call.group; h < (list.kv_head + 1) * call.group; ++h) {
         const std::vector<double> q = call.query(list.b, t, h);
-        for (size_t d = 0; d < mean.size(); ++d) {
-          scores[n].value += q[d] * mean[d] / pairs;
-          scores[n].magnitude += std::fabs(q[d]) * mean_magnitude[d] / pairs;
+        for (size_t d = 0; d < sum.size(); ++d) {
+          scores[n].value += q[d] * sum[d];
+          scores[n].magnitude += std::fabs(q[d]) * sum_magnitude[d];
         }
       }
     }
+    const double products = static_cast<double>((list.end - first) * call.group * (end - begin));
+    scores[n].value /= products;
+    scores[n].magnitude /= products;
   }
   return scores;
 }
