@@ -77,7 +77,7 @@ typedef enum tessera_executor_kind {
   TESSERA_EXECUTOR_POOL = 0,          // the library's pool: affinity mask and cgroup quota decide its size
   TESSERA_EXECUTOR_THREADS = 1,       // the library's pool, at most num_threads of it
   TESSERA_EXECUTOR_PARALLEL_FOR = 2,  // the host's threads through a callback
-  TESSERA_EXECUTOR_PART = 3           // this call does part `part` of `num_parts`; the host calls all parts, in any order
+  TESSERA_EXECUTOR_PART = 3  // this call does part `part` of `num_parts`; the host calls all parts, in any order
 } tessera_executor_kind;
 
 // Runs body(arg, i) for every i in [0, n), concurrently or not, and returns when all are done.
@@ -85,9 +85,9 @@ typedef void (*tessera_parallel_for)(void* host, int32_t n, void (*body)(void* a
 
 typedef struct tessera_executor {
   tessera_executor_kind kind;
-  int32_t num_threads;  // THREADS, PARALLEL_FOR: at least 1
-  int32_t part;         // PART
-  int32_t num_parts;    // PART
+  int32_t num_threads;                // THREADS, PARALLEL_FOR: at least 1
+  int32_t part;                       // PART
+  int32_t num_parts;                  // PART
   tessera_parallel_for parallel_for;  // PARALLEL_FOR
   void* host;                         // PARALLEL_FOR: passed back to the callback
 } tessera_executor;
@@ -102,7 +102,7 @@ typedef struct tessera_context {
   tessera_executor executor;
   tessera_backend backend;
   const char* variant;  // NULL: the best one; else "scalar", "avx2", "avx512", "avx512bf16"
-  void* workspace;      // NULL: the library keeps buffers and reuses them; else at least tessera_<op>_workspace_size bytes
+  void* workspace;  // NULL: the library keeps buffers and reuses them; else at least tessera_<op>_workspace_size bytes
   size_t workspace_bytes;
 } tessera_context;
 
@@ -189,10 +189,10 @@ typedef struct tessera_moba_select_args {
   tessera_tensor q;  // [B, Sq, Hq, D] bf16, f16 or f32
   tessera_tensor k;  // [B, Sk, Hkv, D], q's dtype
   int64_t topk;
-  int64_t block_size;     // 0: 128
-  int64_t block_q;        // 0: 1
-  int64_t local_blocks;   // blocks up to and including the query's own that are always in
-  int64_t init_blocks;    // first blocks that are always in
+  int64_t block_size;       // 0: 128
+  int64_t block_q;          // 0: 1
+  int64_t local_blocks;     // blocks up to and including the query's own that are always in
+  int64_t init_blocks;      // first blocks that are always in
   tessera_tensor q_offset;  // optional int32 [B]; absent: Sk - Sq
   tessera_tensor indices;   // int32 [B, Hkv, nQ, topk]
 } tessera_moba_select_args;
@@ -204,9 +204,9 @@ typedef struct tessera_mass_select_args {
   tessera_tensor q;  // [B, Sq, Hq, D] bf16, f16 or f32
   tessera_tensor k;  // [B, Sk, Hkv, D], q's dtype
   int64_t topk;
-  int64_t block_size;      // 0: 64
-  int64_t block_q;         // 0: 64
-  int64_t stride;          // 0: 8
+  int64_t block_size;  // 0: 64
+  int64_t block_q;     // 0: 64
+  int64_t stride;      // 0: 8
   int64_t local_blocks;
   int64_t init_blocks;
   const float* softmax_scale;  // NULL: 1/sqrt(D)

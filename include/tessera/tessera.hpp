@@ -67,16 +67,11 @@ inline void throw_if_failed(tessera_status status) {
   if (status == TESSERA_OK) return;
   const std::string message = tessera_last_error();
   switch (status) {
-    case TESSERA_INVALID_ARGUMENT:
-      throw InvalidArgument(message);
-    case TESSERA_TYPE_ERROR:
-      throw TypeError(message);
-    case TESSERA_NOT_IMPLEMENTED:
-      throw NotImplemented(message);
-    case TESSERA_OUT_OF_MEMORY:
-      throw OutOfMemory(message);
-    default:
-      throw InternalError(message);
+    case TESSERA_INVALID_ARGUMENT: throw InvalidArgument(message);
+    case TESSERA_TYPE_ERROR: throw TypeError(message);
+    case TESSERA_NOT_IMPLEMENTED: throw NotImplemented(message);
+    case TESSERA_OUT_OF_MEMORY: throw OutOfMemory(message);
+    default: throw InternalError(message);
   }
 }
 

@@ -1,8 +1,9 @@
+#include "ops/block_attn/block_attn.h"
+
 #include <algorithm>
 #include <cstring>
 
 #include "api/call.h"
-#include "ops/block_attn/block_attn.h"
 #include "ops/block_attn/check.h"
 #include "reference/reference.h"
 #include "runtime/context.h"
@@ -11,7 +12,8 @@ using namespace tessera;
 
 namespace {
 
-Status attend(const tessera_block_sparse_gqa_prefill_args* args, bool wants_state, const tessera_context* given_context) {
+Status attend(const tessera_block_sparse_gqa_prefill_args* args, bool wants_state,
+              const tessera_context* given_context) {
   if (args == nullptr) return invalid("args is null");
   tessera_context context;
   if (Status s = check_context(given_context, &context); !s.ok()) return s;

@@ -13,10 +13,10 @@
 namespace tessera {
 
 struct scalar {
-  static constexpr int kLanes = 4;  // f32 lanes of a vector
-  static constexpr int kRows = 4;   // micro-kernel: rows ...
-  static constexpr int kVecs = 2;   // ... times vectors of accumulators; also the panel width in vectors
-  static constexpr int kPair = 1;   // operands in one 32-bit unit of a packed panel
+  static constexpr int kLanes = 4;      // f32 lanes of a vector
+  static constexpr int kRows = 4;       // micro-kernel: rows ...
+  static constexpr int kVecs = 2;       // ... times vectors of accumulators; also the panel width in vectors
+  static constexpr int kPair = 1;       // operands in one 32-bit unit of a packed panel
   static constexpr int kTileRows = 64;  // (token, head) rows of an attention tile
 
   using operand = float;  // what the micro-kernel multiplies

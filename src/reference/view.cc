@@ -62,14 +62,10 @@ int64_t View::offset(int64_t index) const {
 
 double View::load(int64_t offset) const {
   switch (tensor_.dtype) {
-    case TESSERA_BF16:
-      return decode16(static_cast<const uint16_t*>(tensor_.data)[offset], kBf16Exponent);
-    case TESSERA_F16:
-      return decode16(static_cast<const uint16_t*>(tensor_.data)[offset], kF16Exponent);
-    case TESSERA_F32:
-      return static_cast<const float*>(tensor_.data)[offset];
-    default:
-      return static_cast<const int32_t*>(tensor_.data)[offset];
+    case TESSERA_BF16: return decode16(static_cast<const uint16_t*>(tensor_.data)[offset], kBf16Exponent);
+    case TESSERA_F16: return decode16(static_cast<const uint16_t*>(tensor_.data)[offset], kF16Exponent);
+    case TESSERA_F32: return static_cast<const float*>(tensor_.data)[offset];
+    default: return static_cast<const int32_t*>(tensor_.data)[offset];
   }
 }
 
@@ -78,17 +74,10 @@ double View::get(int64_t index) const { return load(offset(index)); }
 void View::set(int64_t index, double value) const {
   const int64_t at = offset(index);
   switch (tensor_.dtype) {
-    case TESSERA_BF16:
-      static_cast<uint16_t*>(tensor_.data)[at] = encode16(value, kBf16Exponent);
-      break;
-    case TESSERA_F16:
-      static_cast<uint16_t*>(tensor_.data)[at] = encode16(value, kF16Exponent);
-      break;
-    case TESSERA_F32:
-      static_cast<float*>(tensor_.data)[at] = static_cast<float>(value);
-      break;
-    default:
-      static_cast<int32_t*>(tensor_.data)[at] = static_cast<int32_t>(value);
+    case TESSERA_BF16: static_cast<uint16_t*>(tensor_.data)[at] = encode16(value, kBf16Exponent); break;
+    case TESSERA_F16: static_cast<uint16_t*>(tensor_.data)[at] = encode16(value, kF16Exponent); break;
+    case TESSERA_F32: static_cast<float*>(tensor_.data)[at] = static_cast<float>(value); break;
+    default: static_cast<int32_t*>(tensor_.data)[at] = static_cast<int32_t>(value);
   }
 }
 

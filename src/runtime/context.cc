@@ -33,8 +33,7 @@ int number(const Enum& value) {
 
 Status check_executor(const tessera_executor& e) {
   switch (number(e.kind)) {
-    case TESSERA_EXECUTOR_POOL:
-      return {};
+    case TESSERA_EXECUTOR_POOL: return {};
     case TESSERA_EXECUTOR_THREADS:
     case TESSERA_EXECUTOR_PARALLEL_FOR:
       if (e.num_threads < 1 || e.num_threads > kMaxThreads) {

@@ -32,15 +32,9 @@ void run_on_host(const tessera_executor& executor, Loop& loop) {
 
 Executor::Executor(const tessera_executor& e) : executor_(e) {
   switch (e.kind) {
-    case TESSERA_EXECUTOR_POOL:
-      workers_ = pool_size();
-      break;
-    case TESSERA_EXECUTOR_THREADS:
-      workers_ = std::min<int>(e.num_threads, pool_size());
-      break;
-    case TESSERA_EXECUTOR_PARALLEL_FOR:
-      workers_ = e.num_threads;
-      break;
+    case TESSERA_EXECUTOR_POOL: workers_ = pool_size(); break;
+    case TESSERA_EXECUTOR_THREADS: workers_ = std::min<int>(e.num_threads, pool_size()); break;
+    case TESSERA_EXECUTOR_PARALLEL_FOR: workers_ = e.num_threads; break;
     case TESSERA_EXECUTOR_PART:
       part_ = e.part;
       num_parts_ = e.num_parts;

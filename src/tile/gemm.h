@@ -119,8 +119,8 @@ struct Gemm {
 
   // C[rows][first `columns` vectors of the packed matrix], all panels; `width` vectors were packed with `packed_steps`
   // steps, of which the first `steps` count. `next` is what the caller reads after this.
-  static void all(const operand* packed, int width, int packed_steps, int steps, int columns, bool accumulate, int rows_n,
-                  const operand* const* a, float* const* c, const void* next) {
+  static void all(const operand* packed, int width, int packed_steps, int steps, int columns, bool accumulate,
+                  int rows_n, const operand* const* a, float* const* c, const void* next) {
     using P = Panels<Isa>;
     for (int p = 0; p < P::count(width); ++p) {
       const int first = P::begin(width, p);

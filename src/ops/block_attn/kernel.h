@@ -53,8 +53,8 @@ struct BlockAttn {
     return reinterpret_cast<T*>(scratch + offset);
   }
 
-  BlockAttn(const Problem& problem, const Plan& a_plan, char* workspace, int64_t request, int64_t kv_head, int64_t a_tile,
-            int worker)
+  BlockAttn(const Problem& problem, const Plan& a_plan, char* workspace, int64_t request, int64_t kv_head,
+            int64_t a_tile, int worker)
       : p(problem), plan(a_plan), base(workspace), b(request), head(kv_head), tile(a_tile) {
     if (plan.tiles_per_list > 1) {  // an even share of one list's tokens
       first_list = tile / plan.tiles_per_list;
@@ -85,12 +85,12 @@ struct BlockAttn {
   // ---- Packed keys and values ----------------------------------------------------------------------------------------
 
   struct KeyTile {
-    int64_t begin;          // first key
-    int keys;               // keys that exist in it
-    const operand* k;       // packed, [dim steps][keys]
-    const operand* v;       // packed, [keys steps][dim_v]
-    const In* v_rows;       // row-major source of v
-    bool finite;            // all of v
+    int64_t begin;     // first key
+    int keys;          // keys that exist in it
+    const operand* k;  // packed, [dim steps][keys]
+    const operand* v;  // packed, [keys steps][dim_v]
+    const In* v_rows;  // row-major source of v
+    bool finite;       // all of v
   };
 
   static int64_t tile_begin(const Problem& p, const Plan& plan, int64_t key_tile) {
@@ -109,7 +109,8 @@ struct BlockAttn {
   }
 
   // Packs K and V of a key tile behind one another; returns whether V is finite.
-  static bool pack_into(const Problem& p, const Plan& plan, int64_t b, int64_t head, int64_t key_tile, operand* packed) {
+  static bool pack_into(const Problem& p, const Plan& plan, int64_t b, int64_t head, int64_t key_tile,
+                        operand* packed) {
     const int64_t begin = tile_begin(p, plan, key_tile);
     const int keys = tile_keys(p, plan, key_tile);
     const In* k =
@@ -244,8 +245,8 @@ struct BlockAttn {
     for (int i = 0; i < n;) {
       int end = i + 1;
       while (end < n && limits[end] == limits[i]) ++end;
-      P::pack_values(kt.v_rows, p.v_stride.token, limits[i], static_cast<int>(plan.key_tile),
-                     static_cast<int>(p.dim_v), patched);
+      P::pack_values(kt.v_rows, p.v_stride.token, limits[i], static_cast<int>(plan.key_tile), static_cast<int>(p.dim_v),
+                     patched);
       add_values(patched, P::steps(limits[i]), end - i, p_rows + i, o_rows + i, kt.k);
       i = end;
     }
@@ -304,7 +305,9 @@ struct BlockAttn {
     return {*row.m, Isa::reduce_add(Isa::load(row.l)), Isa::reduce_max(Isa::load(row.max)), row.o};
   }
   // The merged chunks of row r; numbers are m, l, max.
-  static typename Softmax::Part part_at(const float* numbers, float* o) { return {numbers[0], numbers[1], numbers[2], o}; }
+  static typename Softmax::Part part_at(const float* numbers, float* o) {
+    return {numbers[0], numbers[1], numbers[2], o};
+  }
 
   void clear_sum(int64_t r) const {
     float* sum = at<float>(plan.scratch.sum) + r * 3;
@@ -347,7 +350,8 @@ struct BlockAttn {
     if (p.lse != nullptr) {
       const double ln2 = 0.6931471805599453;
       float* lse = p.lse + b * p.lse_stride.request + t * p.lse_stride.token + h * p.lse_stride.head;
-      *lse = empty ? -INFINITY : static_cast<float>(static_cast<double>(part.m) * ln2 + log(static_cast<double>(part.l)));
+      *lse =
+          empty ? -INFINITY : static_cast<float>(static_cast<double>(part.m) * ln2 + log(static_cast<double>(part.l)));
     }
   }
 
@@ -377,8 +381,8 @@ struct BlockAttn {
   }
   int64_t partial_row() const { return plan.o_row + 3; }
 
-  static void attend(const Problem& p, const Plan& plan, char* base, int64_t b, int64_t head, int64_t tile, int64_t chunk,
-                     int worker) {
+  static void attend(const Problem& p, const Plan& plan, char* base, int64_t b, int64_t head, int64_t tile,
+                     int64_t chunk, int worker) {
     const BlockAttn self(p, plan, base, b, head, tile, worker);
     const int64_t rows = self.tokens * p.group;
     const bool folds = !plan.split && plan.max_chunks > 1;

@@ -27,34 +27,34 @@ constexpr int64_t kSplitTiles = 4;
 
 // Offsets of one worker's arrays in its scratch, in bytes. R = rows of a tile, T = tokens of a tile.
 struct Scratch {
-  size_t members;   // uint64 [N]: bit i set if list i of the tile holds the block
-  size_t touched;   // uint64 [ceil(N / 64)]: blocks that any list holds
-  size_t visible;   // int64 [T]: keys visible to each token
-  size_t q;         // operand [R][q_row]
-  size_t o;         // f32 [R][o_row]
-  size_t m;         // f32 [R]
-  size_t l;         // f32 [R][lanes]
-  size_t max;       // f32 [R][lanes]
-  size_t sum_o;     // f32 [R][o_row]: the chunks merged so far
-  size_t sum;       // f32 [R][3]: their m, l, max
-  size_t scores;    // f32 [kGroupRows][score_row]
-  size_t probs;     // operand [kGroupRows][score_row]; aliases scores where an operand is an f32
-  size_t rows;      // int32 [R]: rows that take part in a key tile
-  size_t limits;    // int32 [R]: their visible keys in it
-  size_t q_rows;    // const operand* [R]
-  size_t o_rows;    // float* [R]
-  size_t packed;    // one packed key tile (K, then V), for calls that pack on the fly
-  size_t patched;   // one packed V, for tiles where invisible values are not finite
+  size_t members;  // uint64 [N]: bit i set if list i of the tile holds the block
+  size_t touched;  // uint64 [ceil(N / 64)]: blocks that any list holds
+  size_t visible;  // int64 [T]: keys visible to each token
+  size_t q;        // operand [R][q_row]
+  size_t o;        // f32 [R][o_row]
+  size_t m;        // f32 [R]
+  size_t l;        // f32 [R][lanes]
+  size_t max;      // f32 [R][lanes]
+  size_t sum_o;    // f32 [R][o_row]: the chunks merged so far
+  size_t sum;      // f32 [R][3]: their m, l, max
+  size_t scores;   // f32 [kGroupRows][score_row]
+  size_t probs;    // operand [kGroupRows][score_row]; aliases scores where an operand is an f32
+  size_t rows;     // int32 [R]: rows that take part in a key tile
+  size_t limits;   // int32 [R]: their visible keys in it
+  size_t q_rows;   // const operand* [R]
+  size_t o_rows;   // float* [R]
+  size_t packed;   // one packed key tile (K, then V), for calls that pack on the fly
+  size_t patched;  // one packed V, for tiles where invisible values are not finite
   size_t bytes;
 };
 
 struct Plan {
   const Kernel* kernel;
-  int64_t tile_tokens;    // T: query tokens of a task
-  int64_t tiles_per_list; // > 1: a list's tokens are cut into this many tiles
-  int64_t lists_per_tile; // > 1: a tile covers the tokens of this many lists
-  int64_t tiles;          // per request and KV head
-  int64_t key_tile;       // keys per packed piece
+  int64_t tile_tokens;     // T: query tokens of a task
+  int64_t tiles_per_list;  // > 1: a list's tokens are cut into this many tiles
+  int64_t lists_per_tile;  // > 1: a tile covers the tokens of this many lists
+  int64_t tiles;           // per request and KV head
+  int64_t key_tile;        // keys per packed piece
   int64_t tiles_per_block;
   int64_t key_tiles;      // N * tiles_per_block
   int64_t chunk_tiles;    // key tiles per chunk
@@ -68,13 +68,13 @@ struct Plan {
   size_t packed_v_bytes;
   Scratch scratch;
   // Offsets in the workspace, in bytes.
-  size_t used;      // uint64 [B, Hkv, ceil(N / 64)]: blocks that any list holds
-  size_t packed;    // [B, Hkv, key tiles][packed_k_bytes + packed_v_bytes]
-  size_t finite;    // uint8 [B, Hkv, key tiles]: packed V holds only finite values
-  size_t partial;   // [B, Hkv, tiles, chunks][R][o_row + 3] f32
-  size_t workers;   // [workers][scratch.bytes]
+  size_t used;           // uint64 [B, Hkv, ceil(N / 64)]: blocks that any list holds
+  size_t packed;         // [B, Hkv, key tiles][packed_k_bytes + packed_v_bytes]
+  size_t finite;         // uint8 [B, Hkv, key tiles]: packed V holds only finite values
+  size_t partial;        // [B, Hkv, tiles, chunks][R][o_row + 3] f32
+  size_t workers;        // [workers][scratch.bytes]
   size_t partial_bytes;  // of one (tile, chunk)
-  size_t bytes;     // of the whole workspace
+  size_t bytes;          // of the whole workspace
 };
 
 // The steps of a call for one ISA and dtype, and the numbers of the ISA struct that a plan needs. `base` is the workspace, `worker` names a scratch that no other thread uses meanwhile.

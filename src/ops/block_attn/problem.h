@@ -19,18 +19,18 @@ struct Strides {
 };
 
 struct Problem {
-  int64_t requests;   // B
-  int64_t queries;    // Sq
-  int64_t keys;       // Sk
-  int64_t kv_heads;   // Hkv
-  int64_t group;      // G = Hq / Hkv
-  int64_t dim;        // D
-  int64_t dim_v;      // Dv
-  int64_t block;      // tokens per KV block
-  int64_t block_q;    // query tokens per list
-  int64_t lists;      // nQ = ceil(Sq / block_q)
-  int64_t width;      // W
-  int64_t blocks;     // N = ceil(Sk / block)
+  int64_t requests;  // B
+  int64_t queries;   // Sq
+  int64_t keys;      // Sk
+  int64_t kv_heads;  // Hkv
+  int64_t group;     // G = Hq / Hkv
+  int64_t dim;       // D
+  int64_t dim_v;     // Dv
+  int64_t block;     // tokens per KV block
+  int64_t block_q;   // query tokens per list
+  int64_t lists;     // nQ = ceil(Sq / block_q)
+  int64_t width;     // W
+  int64_t blocks;    // N = ceil(Sk / block)
   tessera_dtype dtype;
   bool causal;
   float scale;
