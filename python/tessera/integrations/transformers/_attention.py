@@ -10,7 +10,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 import tessera
 from tessera.integrations.transformers import _decode, _select, _stats
-from tessera.integrations.transformers._mask import CausalMask, Span
+from tessera.integrations.transformers._mask import CausalMask, RefusedMask, Span
 from tessera.integrations.transformers._options import Options, current
 
 _DENSE_BLOCK = 128  # tokens; a block as long as the kernel's key tile
@@ -51,7 +51,7 @@ def attention(
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,
-    attention_mask: CausalMask | torch.Tensor | None,
+    attention_mask: CausalMask | RefusedMask | torch.Tensor | None,
     dropout: float = 0.0,
     scaling: float | None = None,
     is_causal: bool | None = None,
@@ -73,6 +73,8 @@ def attention(
             why = _WHY.get(name, "this argument is not known")
             raise NotImplementedError(f"tessera attention: {name} cannot be honoured: {why}")
     if not isinstance(attention_mask, CausalMask):
+        if isinstance(attention_mask, RefusedMask):
+            raise NotImplementedError(f"tessera attention: attention_mask cannot be honoured: {attention_mask.reason}")
         if not (getattr(module, "is_causal", True) if is_causal is None else is_causal):
             return sdpa_attention_forward(
                 module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, is_causal=False
@@ -121,7 +123,9 @@ def _check(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: Ca
     if dropout != 0:
         raise NotImplementedError(f"tessera attention: dropout is {dropout}; accepted: 0, as after model.eval()")
     if torch.is_grad_enabled() and (query.requires_grad or key.requires_grad or value.requires_grad):
-        raise NotImplementedError("tessera attention: gradients are not supported; call the model under torch.no_grad()")
+        raise NotImplementedError(
+            "tessera attention: gradients are not supported; call the model under torch.no_grad()"
+        )
     if (query.shape[0], query.shape[2], key.shape[2]) != (mask.requests, mask.q_length, mask.kv_length):
         raise ValueError(
             f"tessera attention: query has shape {tuple(query.shape)} and key {tuple(key.shape)}, the mask was made for "

@@ -25,7 +25,8 @@ _SPREAD = 16  # tokens sampled evenly over the whole sequence, about
 class _Kept:
     position: int  # of the query that chose, from the first key
     witness: tuple[torch.Tensor, torch.Tensor]
-    lists: torch.Tensor
+    lists: torch.Tensor  # int32 [B, Hkv, 1, W], with the blocks that have begun since
+    end: int  # blocks from this one on have not been added yet
 
 
 # Attention module -> kept lists by the index of the span. Never more entries than the largest batch has had spans.
@@ -48,22 +49,16 @@ def lists_for(
         or not kept.position <= position < kept.position + options.refresh
         or not all(map(torch.equal, kept.witness, _sample(k, kept.position)))
     ):
-        lists = _with_next_blocks(choose(), position, options)
         witness = tuple(sample.clone() for sample in _sample(k, position))
-        of_module[span] = kept = _Kept(position, witness, lists)
+        of_module[span] = kept = _Kept(position, witness, choose(), position // options.block_size + 1)
+    begun = position // options.block_size + 1
+    if kept.end < begun:
+        new = torch.arange(kept.end, begun, dtype=torch.int32)
+        kept.lists = torch.cat([kept.lists, new.expand(*kept.lists.shape[:-1], -1)], dim=-1)
+        kept.end = begun
     return kept.lists
 
 
 def _sample(k: torch.Tensor, position: int) -> tuple[torch.Tensor, torch.Tensor]:
     step = position // _SPREAD + 1
     return k[:, max(position + 1 - _RECENT, 0) : position + 1], k[:, position % step : position + 1 : step]
-
-
-def _with_next_blocks(lists: torch.Tensor, position: int, options: Options) -> torch.Tensor:
-    """Adds the blocks that begin before the next selection. Until a block has a visible key, its id means nothing."""
-    own = position // options.block_size
-    end = (position + options.refresh - 1) // options.block_size
-    if end == own:
-        return lists
-    new = torch.arange(own + 1, end + 1, dtype=torch.int32)
-    return torch.cat([lists, new.expand(*lists.shape[:-1], -1)], dim=-1)

@@ -28,13 +28,24 @@ class Span(NamedTuple):
     rows: int
 
 
+class RefusedMask:
+    """A mask that cannot be honoured. It is refused where attention meets it: some models make masks that no layer uses."""
+
+    ndim = 4
+
+    def __init__(self, reason: str):
+        self.reason = reason
+
+
 class CausalMask:
     """Causal attention over a batch with padding on the left, the right or both sides of each request."""
 
     # `generate` makes the masks for a static cache ahead of the model, which then asks `attention_mask.ndim == 2`.
     ndim = 4
 
-    def __init__(self, requests: int, q_length: int, kv_length: int, q_offset: int, attention_mask: torch.Tensor | None):
+    def __init__(
+        self, requests: int, q_length: int, kv_length: int, q_offset: int, attention_mask: torch.Tensor | None
+    ):
         self.requests = requests
         self.q_length = q_length
         self.kv_length = kv_length
@@ -77,10 +88,10 @@ def causal_mask(
     q_offset: int | torch.Tensor = 0,
     kv_offset: int = 0,
     mask_function: Callable = causal_mask_function,
-    attention_mask: torch.Tensor | CausalMask | None = None,
+    attention_mask: torch.Tensor | CausalMask | RefusedMask | None = None,
     local_size: int | None = None,
     **kwargs: Any,
-) -> CausalMask | torch.Tensor:
+) -> CausalMask | RefusedMask | torch.Tensor:
     """What the framework's mask interface calls.
 
     Args:
@@ -94,16 +105,15 @@ def causal_mask(
     if mask_function is bidirectional_mask_function:
         kwargs["allow_is_bidirectional_skip"] = False
         return sdpa_mask(batch_size, q_length, kv_length, q_offset, kv_offset, mask_function, attention_mask, **kwargs)
+    if isinstance(attention_mask, CausalMask | RefusedMask):
+        return attention_mask
     if local_size is not None or kv_offset != 0:
-        raise NotImplementedError(
-            f"tessera mask: sliding windows and attention chunks are not supported (size {local_size}, first key at "
-            f"{kv_offset})"
+        return RefusedMask(
+            f"sliding windows and attention chunks are not supported (size {local_size}, first key at {kv_offset})"
         )
     if mask_function is not causal_mask_function:
-        raise NotImplementedError(
-            "tessera mask: only causal masks are supported; this one is combined with another pattern (packed sequences, "
-            "bidirectional tokens or a mask function of the model)"
+        return RefusedMask(
+            "only causal masks are supported; this one is combined with another pattern (packed sequences, bidirectional "
+            "tokens or a mask function of the model)"
         )
-    if isinstance(attention_mask, CausalMask):
-        return attention_mask
     return CausalMask(batch_size, q_length, kv_length, int(q_offset), attention_mask)

@@ -10,7 +10,16 @@ from typing import Any
 NAME = "tessera"
 
 _CHOICES = {"selector": ("mass", "moba", "window", "random", "dense"), "decode": ("dense", "sparse")}
-_AT_LEAST = {"block_size": 1, "block_q": 1, "budget": 1, "init_blocks": 0, "local_blocks": 1, "stride": 1, "refresh": 1, "seed": 0}
+_AT_LEAST = {
+    "block_size": 1,
+    "block_q": 1,
+    "budget": 1,
+    "init_blocks": 0,
+    "local_blocks": 1,
+    "stride": 1,
+    "refresh": 1,
+    "seed": 0,
+}
 
 
 def _is_count(value: Any, least: int) -> bool:
@@ -42,7 +51,9 @@ class Options:
             if not _is_count(getattr(self, name), least):
                 raise ValueError(f"enable: {name} is {getattr(self, name)!r}; accepted: an int of at least {least}")
         if not all(_is_count(layer, 0) for layer in self.dense_layers):
-            raise ValueError(f"enable: dense_layers is {sorted(self.dense_layers, key=str)}; accepted: layer indices from 0")
+            raise ValueError(
+                f"enable: dense_layers is {sorted(self.dense_layers, key=str)}; accepted: layer indices from 0"
+            )
         if self.budget % self.block_size != 0:
             raise ValueError(f"enable: budget is {self.budget}; accepted: a multiple of block_size, {self.block_size}")
         # Every query must find its own block listed, whatever the selector prefers: else it may see no key at all.
@@ -65,7 +76,9 @@ _current: Options | None = None
 
 def current() -> Options:
     if _current is None:
-        raise RuntimeError('attention implementation "tessera" is not enabled: call tessera.integrations.transformers.enable()')
+        raise RuntimeError(
+            'attention implementation "tessera" is not enabled: call tessera.integrations.transformers.enable()'
+        )
     return _current
 
 
