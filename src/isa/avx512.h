@@ -9,7 +9,9 @@
 
 namespace tessera {
 
-struct avx512 {
+// Self only names the struct that the functions are compiled for: avx512bf16 shares the text, not the object code.
+template <class Self>
+struct Avx512 {
   static constexpr int kLanes = 16;
   static constexpr int kRows = 6;
   static constexpr int kVecs = 4;
@@ -134,6 +136,8 @@ struct avx512 {
     for (int i = 0; i < n; ++i) static_cast<uint16_t*>(p)[i] = part[i];
   }
 };
+
+struct avx512 : Avx512<avx512> {};
 
 }  // namespace tessera
 

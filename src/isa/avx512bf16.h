@@ -8,7 +8,8 @@
 
 namespace tessera {
 
-struct avx512bf16 : avx512 {
+struct avx512bf16 : Avx512<avx512bf16> {
+  using f32_unit = Avx512<avx512bf16>::unit;
   static constexpr int kPair = 2;
 
   using operand = bf16;
@@ -42,9 +43,9 @@ struct avx512bf16 : avx512 {
     return _mm512_or_si512(low, _mm512_slli_epi32(high, 16));
   }
   static void transpose(unit (&r)[kLanes]) {
-    avx512::unit f[kLanes];
+    f32_unit f[kLanes];
     for (int i = 0; i < kLanes; ++i) f[i] = _mm512_castsi512_ps(r[i]);
-    avx512::transpose(f);
+    Avx512<avx512bf16>::transpose(f);
     for (int i = 0; i < kLanes; ++i) r[i] = _mm512_castps_si512(f[i]);
   }
   static operand negate(operand a) { return {static_cast<uint16_t>(a.bits ^ 0x8000)}; }
