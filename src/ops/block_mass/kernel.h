@@ -1,8 +1,8 @@
 // Sampled attention mass: of each query block some rows take an exact softmax over all their visible keys, and a key
 // block's score is the sum of its probabilities over those rows.
 //
-// A row tile is <= 48 sampled (token, head) rows of one KV head's group; it walks the key tiles from the first to the last
-// that its last row sees. For one key tile (<= 128 keys, packed [D steps][keys], 32 KB at D = 64 in f32):
+// A row tile is <= 48 sampled (token, head) rows of one KV head's group; it walks the key tiles from the first to the
+// last that its last row sees. For one key tile (<= 128 keys, packed [D steps][keys], 32 KB at D = 64 in f32):
 //   S = Q K^T                     2 D FLOP a key and row; S is 24 KB and stays in L1/L2, a K panel of 4 KB in L1
 //   per row and segment (a block, or a piece of a long one): max, then the sum of 2^(S c - max); two loads and some 12
 //   operations per vector, against D multiply-adds
@@ -50,7 +50,7 @@ struct BlockMass {
     factor = magnitude < FLT_MAX ? static_cast<float>(magnitude) : FLT_MAX;
   }
 
-  // ---- Keys ----------------------------------------------------------------------------------------------------------
+  // ---- Keys ---------------------------------------------------------------------------------------------------------
 
   static int64_t tile_begin(const Problem& p, const Plan& plan, int64_t key_tile) {
     const int64_t segment = key_tile * plan.tile_segments;
@@ -85,7 +85,7 @@ struct BlockMass {
     return packed;
   }
 
-  // ---- Rows ----------------------------------------------------------------------------------------------------------
+  // ---- Rows ---------------------------------------------------------------------------------------------------------
 
   int64_t samples(int64_t list) const {
     const int64_t tokens = list_end(p, list) - list_begin(p, list);
@@ -115,7 +115,7 @@ struct BlockMass {
     return row;
   }
 
-  // ---- The walk over the keys ----------------------------------------------------------------------------------------
+  // ---- The walk over the keys ---------------------------------------------------------------------------------------
 
   // Rows are in the order of their positions: those that see a key tile are the last ones.
   void walk(int rows) const {
@@ -185,7 +185,7 @@ struct BlockMass {
     *sum = Isa::reduce_add(total);
   }
 
-  // ---- From pairs to mass --------------------------------------------------------------------------------------------
+  // ---- From pairs to mass -------------------------------------------------------------------------------------------
 
   // Adds row r's probabilities to mass [segment_row]. The vector beside the last segment holds leftovers of other rows.
   void add_row(int r, float* mass) const {

@@ -1,5 +1,5 @@
-// How a checked call is cut into tasks. A pure function of the problem, the variant and whether this call does the whole
-// work; no choice here changes a bit of the result, except through the variant.
+// How a checked call is cut into tasks. A pure function of the problem, the variant and whether this call does the
+// whole work; no choice here changes a bit of the result, except through the variant.
 #ifndef TESSERA_OPS_BLOCK_MASS_PLAN_H_
 #define TESSERA_OPS_BLOCK_MASS_PLAN_H_
 
@@ -57,8 +57,8 @@ struct Plan {
   size_t bytes;    // of the whole workspace
 };
 
-// The steps of a call for one ISA and dtype. `base` is the workspace, `worker` names a scratch that no other thread uses
-// meanwhile.
+// The steps of a call for one ISA and dtype. `base` is the workspace, `worker` names a scratch that no other thread
+// uses meanwhile.
 struct Kernel {
   // Packs a key tile of KV head `head` of request b into the workspace.
   void (*pack)(const Problem&, const Plan&, char* base, int64_t b, int64_t head, int64_t key_tile);

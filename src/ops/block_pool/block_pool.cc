@@ -53,8 +53,8 @@ Status run(const tessera_moba_select_args& args, const tessera_context& context)
     };
     executor.parallel_for(p.requests * p.kv_heads * plan.block_tiles, pool, "pool");
   }
-  // A part of a call cannot wait for the others' sums. It does its tasks one after the other, so it makes its own, KV head
-  // by KV head.
+  // A part of a call cannot wait for the others' sums. It does its tasks one after the other, so it makes its own, KV
+  // head by KV head.
   int64_t pooled = -1;
   const auto select = [&](int64_t i, int worker) {
     const int64_t bh = i / plan.tasks;

@@ -1,10 +1,11 @@
 // Block scores by mean keys: the mean over a query block's rows and heads of q . mean(keys of the block).
 //
-// Both means are linear, so the score is (sum of q) . (sum of k) over counts: every key and every query is read once, and
-// what is left is one product [lists][D] x [D][N]. Positive factors that all blocks of a list share do not change the
-// order and are left out, but for powers of two that keep the sums in the range of means; only the last, shorter block is
-// brought to the others' length. Sums of small integers are so exact, and ties are ties.
-//   pool: for 64 blocks, eight vectors of a row at a time in registers, 256 keys into one f32 sum, such sums into the total
+// Both means are linear, so the score is (sum of q) . (sum of k) over counts: every key and every query is read once,
+// and what is left is one product [lists][D] x [D][N]. Positive factors that all blocks of a list share do not change
+// the order and are left out, but for powers of two that keep the sums in the range of means; only the last, shorter
+// block is brought to the others' length. Sums of small integers are so exact, and ties are ties.
+//   pool: for 64 blocks, up to eight vectors of a row at a time in registers, 256 keys into one f32 sum, such sums into
+//   the total
 //   score: <= 48 lists: their summed queries, then the shared micro-kernel against each packed tile of 64 blocks
 //   (16 KB at D = 64), scores [lists][N] in the worker's scratch (<= 1 MB unless one row is longer)
 // Bytes: B Sk Hkv D + B Sq Hq D elements, memory bound until the product (2 D FLOP a list and block) outweighs them.
@@ -50,6 +51,7 @@ struct BlockPool {
       const In* from = rows + i * stride;
       int d = 0;
       for (; d + 8 * kLanes <= dim; d += 8 * kLanes) add_chunk<8>(from + d, stride, chunk, 8 * kLanes, to + d);
+      for (; d + 4 * kLanes <= dim; d += 4 * kLanes) add_chunk<4>(from + d, stride, chunk, 4 * kLanes, to + d);
       for (; d < dim; d += kLanes) add_chunk<1>(from + d, stride, chunk, dim - d, to + d);
     }
   }

@@ -1,5 +1,5 @@
-// How a checked call is cut into tasks. A pure function of the problem, the variant and whether this call does the whole
-// work; no choice here changes a bit of the result, except through the variant.
+// How a checked call is cut into tasks. A pure function of the problem, the variant and whether this call does the
+// whole work; no choice here changes a bit of the result, except through the variant.
 #ifndef TESSERA_OPS_BLOCK_POOL_PLAN_H_
 #define TESSERA_OPS_BLOCK_POOL_PLAN_H_
 
@@ -43,8 +43,8 @@ struct Plan {
   size_t bytes;
 };
 
-// The steps of a call for one ISA and dtype. `base` is the workspace, `worker` names a scratch that no other thread uses
-// meanwhile.
+// The steps of a call for one ISA and dtype. `base` is the workspace, `worker` names a scratch that no other thread
+// uses meanwhile.
 struct Kernel {
   // Sums the keys of each block of a tile, and packs the sums.
   void (*pool)(const Problem&, const Plan&, char* base, int64_t b, int64_t head, int64_t block_tile, int worker);

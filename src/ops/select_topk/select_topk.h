@@ -1,9 +1,9 @@
 // From one f32 score per KV block to the list of the best K.
 //
-// Preference: the first init_blocks and the local_blocks up to the last query's own; then (if local_blocks >= 1) the own
-// blocks of the list's other queries; then the higher score, -0 equal to +0, NaN below every number; then the lower
-// id. Each of these tiers is a range of ids, so a list is always whole ranges plus the winners of one: only that range is
-// ranked, and only where more blocks are visible than K are scores needed at all.
+// Preference: the first init_blocks and the local_blocks up to the last query's own; then (if local_blocks >= 1) the
+// own blocks of the list's other queries; then the higher score, -0 equal to +0, NaN below every number; then the lower
+// id. Each of these tiers is a range of ids, so a list is always whole ranges plus the winners of one: only that range
+// is ranked, and only where more blocks are visible than K are scores needed at all.
 //
 // Cost: scores of the ranked range are copied as integers that order like the preference, std::nth_element finds the
 // K-th, one pass writes the ids in ascending order. O(N) time and memory, 10 ms for N = 1M.
