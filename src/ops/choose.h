@@ -35,20 +35,23 @@ std::string why_not(const KernelVariant<Kernel>& v, tessera_dtype dtype) {
   return v.kernel(dtype) == nullptr ? who + " does not take " + dtype_name(dtype) : "";
 }
 
-// The variant of that name, or (nullptr) the best that this CPU and dtype have. Texts are made for failures only.
+// The variant of that name, or (nullptr) the best that this CPU and dtype have; nullptr, with a complaint, if there is
+// none. Texts are made for failures only.
 template <class Kernel>
-Status choose_variant(std::span<const KernelVariant<Kernel>> variants, const char* name, tessera_dtype dtype,
-                      const KernelVariant<Kernel>** chosen) {
+const KernelVariant<Kernel>* choose_variant(std::span<const KernelVariant<Kernel>> variants, const char* name,
+                                            tessera_dtype dtype, Status* complaint) {
   for (const KernelVariant<Kernel>& v : variants) {
     if (name != nullptr && std::strcmp(name, v.name) != 0) continue;
-    if ((find_variant(v.name)->needs & ~cpu_features()) == 0 && v.kernel(dtype) != nullptr) {
-      *chosen = &v;
-      return {};
+    if ((find_variant(v.name)->needs & ~cpu_features()) == 0 && v.kernel(dtype) != nullptr) return &v;
+    if (name != nullptr) {
+      *complaint = not_implemented(why_not(v, dtype));
+      return nullptr;
     }
-    if (name != nullptr) return not_implemented(why_not(v, dtype));
   }
-  if (name == nullptr) return not_implemented(std::string("no variant of this CPU takes ") + dtype_name(dtype));
-  return not_implemented(std::string("variant ") + name + " does not exist for this operator");
+  *complaint = name == nullptr
+                   ? not_implemented(std::string("no variant of this CPU takes ") + dtype_name(dtype))
+                   : not_implemented(std::string("variant ") + name + " does not exist for this operator");
+  return nullptr;
 }
 
 }  // namespace tessera

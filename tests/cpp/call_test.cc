@@ -3,7 +3,6 @@
 #include "api/call.h"
 
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -81,14 +80,15 @@ TEST(Call, Child) {
   tessera_merge_states(&a, nullptr);
 }
 
-// stdout and stderr of the child with `variable` set; "" where a process cannot run itself.
+// stdout and stderr of the child with `variable` set; "" where a process cannot run itself, as in an emulator.
 std::string run_child(const std::string& variable) {
   const std::string self = "/proc/" + std::to_string(getpid()) + "/exe";
   const std::string command = "TESSERA_TEST_CHILD=1 " + variable + " " + self + " --gtest_filter=Call.Child 2>&1";
   std::FILE* const pipe = popen(command.c_str(), "r");
   std::string output;
   for (int c; (c = std::fgetc(pipe)) != EOF;) output += static_cast<char>(c);
-  return WEXITSTATUS(pclose(pipe)) < 126 ? output : "";
+  pclose(pipe);
+  return output.find("Call.Child") != std::string::npos ? output : "";
 }
 
 void expect_child_says(const std::string& variable, const std::string& text) {

@@ -23,7 +23,9 @@ Status prepare(const Args& args, bool wants_state, const tessera_context& contex
                Prepared* prepared) {
   if (Status s = check(args, wants_state, &prepared->problem); !s.ok()) return s;
   const tessera_dtype dtype = prepared->problem.dtype;
-  if (Status s = choose_variant(variants(), context.variant, dtype, &prepared->variant); !s.ok()) return s;
+  Status complaint;
+  prepared->variant = choose_variant(variants(), context.variant, dtype, &complaint);
+  if (prepared->variant == nullptr) return complaint;
   const bool whole = executor.num_parts() == 1;
   prepared->plan = make_plan(prepared->problem, *prepared->variant->kernel(dtype), whole, executor.workers());
   return {};

@@ -31,8 +31,9 @@ void pack_visible(const Problem& p, const Plan& plan, char* base, const Executor
 Status run(const tessera_mass_select_args& args, const tessera_context& context) {
   Problem p;
   if (Status s = check(args, &p); !s.ok()) return s;
-  const Variant* variant = nullptr;
-  if (Status s = choose_variant(variants(), context.variant, p.dtype, &variant); !s.ok()) return s;
+  Status complaint;
+  const Variant* variant = choose_variant(variants(), context.variant, p.dtype, &complaint);
+  if (variant == nullptr) return complaint;
   const Executor executor(context.executor);
   const Plan plan = make_plan(p, *variant->kernel(p.dtype), executor.num_parts() == 1, executor.workers());
   const Workspace workspace(context, plan.bytes);

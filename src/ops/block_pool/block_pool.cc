@@ -39,8 +39,9 @@ void select_lists(const Problem& p, const Plan& plan, char* base, int64_t bh, in
 Status run(const tessera_moba_select_args& args, const tessera_context& context) {
   Problem p;
   if (Status s = check(args, &p); !s.ok()) return s;
-  const Variant* variant = nullptr;
-  if (Status s = choose_variant(variants(), context.variant, p.dtype, &variant); !s.ok()) return s;
+  Status complaint;
+  const Variant* variant = choose_variant(variants(), context.variant, p.dtype, &complaint);
+  if (variant == nullptr) return complaint;
   const Executor executor(context.executor);
   const bool whole = executor.num_parts() == 1;
   const Plan plan = make_plan(p, *variant->kernel(p.dtype), whole, executor.workers());

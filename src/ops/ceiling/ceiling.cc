@@ -122,8 +122,9 @@ Status measure(tessera_ceiling_kind kind, const char* variant, int32_t num_threa
     return invalid("variant is \"" + std::string(variant) + "\"; accepted: " + variant_names());
   }
   const tessera_dtype dtype = kind == TESSERA_CEILING_BF16_DOT ? TESSERA_BF16 : TESSERA_F32;
-  const KernelVariant<Kernel>* chosen = nullptr;
-  if (Status s = choose_variant<Kernel>(kVariants, variant, dtype, &chosen); !s.ok()) return s;
+  Status complaint;
+  const KernelVariant<Kernel>* chosen = choose_variant<Kernel>(kVariants, variant, dtype, &complaint);
+  if (chosen == nullptr) return complaint;
   const Kernel& kernel = *chosen->kernel(dtype);
   *value =
       kind == TESSERA_CEILING_STREAM ? read_rate(kernel, executor, seconds) : multiply_rate(kernel, executor, seconds);
