@@ -48,9 +48,8 @@ const KernelVariant<Kernel>* choose_variant(std::span<const KernelVariant<Kernel
       return nullptr;
     }
   }
-  *complaint = name == nullptr
-                   ? not_implemented(std::string("no variant of this CPU takes ") + dtype_name(dtype))
-                   : not_implemented(std::string("variant ") + name + " does not exist for this operator");
+  *complaint = name == nullptr ? not_implemented(std::string("no variant of this CPU takes ") + dtype_name(dtype))
+                               : not_implemented(std::string("variant ") + name + " does not exist for this operator");
   return nullptr;
 }
 
