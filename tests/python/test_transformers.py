@@ -32,6 +32,8 @@ CONFIGS = {
     "llama": lambda: transformers.LlamaConfig(**SIZES),
     "qwen2": lambda: transformers.Qwen2Config(**SIZES),
     "mistral": lambda: transformers.MistralConfig(**SIZES, sliding_window=None),
+    # Scores scaled by another number than 1 / sqrt(D).
+    "granite": lambda: transformers.GraniteConfig(**SIZES, attention_multiplier=0.6),
     # Values narrower than keys, one KV head per query head.
     "deepseek_v3": lambda: transformers.DeepseekV3Config(
         **{**SIZES, "num_key_value_heads": 4},
@@ -181,6 +183,14 @@ def test_a_padded_batch_gives_each_request_what_it_gets_alone(model, side, cache
 
 
 @pytest.mark.parametrize("cache", ["dynamic", "static"])
+def test_decode_behind_padding_that_all_requests_share(llama, cache):
+    ids = torch.cat([torch.full((2, 9), PAD), tokens(50, batch=2)], dim=1)
+    mask = (ids != PAD).long()
+    expected = run(llama, "sdpa", ids[:, 9:])
+    assert_close(in_steps(llama, "tessera", ids, [40, 1, 1, 17], new_cache(llama, cache), mask)[:, 9:], expected)
+
+
+@pytest.mark.parametrize("cache", ["dynamic", "static"])
 def test_chunks_that_are_all_padding(llama, cache):
     lengths = [90, 20]
     ids, mask = padded(lengths)
@@ -302,7 +312,6 @@ def test_dense_layers(llama):
         run(llama, "tessera", ids)
     assert list(stats.selections) == [1]
     with hf.options(selector="window", dense_layers=(0, 1), **SPARSE):
-        assert torch.equal(run(llama, "tessera", ids), run(llama, "tessera", ids))
         all_dense = run(llama, "tessera", ids)
     assert torch.equal(all_dense, run(llama, "tessera", ids))
 
@@ -328,6 +337,32 @@ def test_window_and_random_lists(queries):
             if selector == "window" and len(ids) == 4:
                 assert ids == {0, *range(last // 16 - 2, last // 16 + 1)}
     assert not torch.equal(blocks["window"], blocks["random"])
+
+
+@pytest.mark.parametrize("selector", ["mass", "moba"])
+@pytest.mark.parametrize(
+    "change", [{"init_blocks": 2}, {"local_blocks": 3}, {"budget": 96}, {"stride": 16}, {"block_q": 8}], ids=str
+)
+def test_options_reach_the_selectors(selector, change):
+    torch.manual_seed(0)
+    q, k = torch.randn(1, 320, 4, 16), torch.randn(1, 320, 2, 16)
+    lists = []
+    for options in (SPARSE, {**SPARSE, **change}):
+        with hf.options(selector=selector, **options) as current:
+            lists.append(_attention._select.select(current, q, k, 1.0, 0))
+    assert torch.equal(*lists) == (selector == "moba" and "stride" in change)
+    if "init_blocks" in change:
+        assert (lists[1][:, :, 2:, :2] == torch.tensor([0, 1])).all()
+    if "local_blocks" in change:
+        own = torch.arange(3, 20)
+        assert (lists[1][:, :, 3:, -3:] == own[:, None] + torch.arange(-2, 1)).all()
+
+
+def test_scaling_reaches_the_selector():
+    torch.manual_seed(0)
+    q, k = torch.randn(1, 320, 4, 16), torch.randn(1, 320, 2, 16)
+    with hf.options(selector="mass", **SPARSE) as options:
+        assert not torch.equal(*(_attention._select.select(options, q, k, scaling, 0) for scaling in (0.02, 2.0)))
 
 
 # ---- Sparse decode ----
@@ -526,10 +561,10 @@ def test_encoders_run_on_the_frameworks_attention():
     ],
 )
 def test_options_out_of_range(option, value):
-    before = hf.current() if hasattr(hf, "current") else None
-    with pytest.raises(ValueError, match="enable: "):
+    with pytest.raises(ValueError, match=f"enable: ({option}|budget) is"):
         hf.enable(**{option: value})
-    assert before is None or hf.current() == before
+    with hf.options() as options:
+        assert options.selector == "dense"  # as the fixture left it
 
 
 def test_options_are_restored():
@@ -558,22 +593,24 @@ def test_disable(llama):
 @pytest.mark.parametrize("selector", SELECTORS)
 def test_statistics(llama, selector):
     ids, mask = padded([150, 97])
-    with hf.options(selector=selector, **SPARSE), hf.collect(record=[1]) as stats:
+    with hf.options(selector=selector, **SPARSE), hf.collect(record=True) as stats:
         run(llama, "tessera", ids, attention_mask=mask)
     assert (stats.calls, stats.prefill.calls, stats.decode.calls) == (4, 4, 0)
     assert stats.attention_s > 0
     assert stats.select_s > 0
     assert stats.keys_dense == 2 * 2 * (150 * 151 // 2 + 97 * 98 // 2)
     read = 0
-    for lists, length in zip(stats.selections[1], (150, 97), strict=True):
-        for query in range(length):
-            for head in range(2):
-                for block in lists[0, head, query // 16].tolist():
-                    read += 0 if block < 0 else max(0, min(16, query + 1 - 16 * block))
-    if selector != "random":  # whose lists differ between layers, and so may their visible keys
-        read_in_layer_0 = stats.keys_read - read
-        assert read_in_layer_0 > 0
-    if selector == "window":
-        assert stats.keys_read == 2 * read
+    for of_layer in stats.selections.values():
+        for lists, length in zip(of_layer, (150, 97), strict=True):
+            for head, query in np.ndindex(2, length):
+                blocks = [block for block in lists[0, head, query // 16].tolist() if block >= 0]
+                read += sum(max(0, min(16, query + 1 - 16 * block)) for block in blocks)
+    assert stats.keys_read == read
+
+
+def test_recording_takes_the_layers_asked_for(llama):
+    with hf.options(selector="window", **SPARSE), hf.collect(record=[1]) as stats:
+        run(llama, "tessera", tokens(150))
+    assert [(layer, len(lists)) for layer, lists in stats.selections.items()] == [(1, 1)]
     with pytest.raises(RuntimeError, match="already"), hf.collect(), hf.collect():
         pass
