@@ -88,7 +88,7 @@ std::string run_child(const std::string& variable) {
   std::string output;
   for (int c; (c = std::fgetc(pipe)) != EOF;) output += static_cast<char>(c);
   pclose(pipe);
-  return output.find("Call.Child") != std::string::npos ? output : "";
+  return output.find("] Call.Child") != std::string::npos ? output : "";
 }
 
 void expect_child_says(const std::string& variable, const std::string& text) {
