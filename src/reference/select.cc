@@ -120,8 +120,8 @@ Selection select(const Call& call, ScoreList score_list) {
   return result;
 }
 
-// Mean over the rows that have a position and over the group's heads of q . (mean key of the block). Divided once, at the
-// end, so that small integers give exact scores and tie as they should.
+// Mean over the rows that have a position and over the group's heads of q . (mean key of the block). Divided once, at
+// the end, so that small integers give exact scores and tie as they should.
 std::vector<Score> moba_scores(const Call& call, const List& list, const std::vector<Tier>& tiers) {
   std::vector<Score> scores(tiers.size());
   const int64_t first = std::max(list.first, list.end - 1 - call.position(list.b, list.end - 1));

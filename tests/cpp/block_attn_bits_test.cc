@@ -1,5 +1,5 @@
-// What must not change a bit of block-sparse attention: executors, the rest of the batch, the rest of the request,
-// useless ids; and what must change no more than rounding: cutting the keys into shards and merging.
+// What must not change a bit of block-sparse attention: executors, the rest of the batch, the rest of the request, the
+// order of a list and useless ids in it.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -8,73 +8,11 @@
 #include <thread>
 #include <vector>
 
-#include "attention.h"
+#include "attention_bits.h"
 
 namespace tessera::test {
 namespace {
 
-using cases::BlockAttn;
-
-// Calls with several tiles, lists, chunks of keys, heads and requests.
-const BlockAttn kCalls[] = {
-    {.requests = 2,
-     .queries = 100,
-     .keys = 300,
-     .kv_heads = 2,
-     .group = 3,
-     .block = 32,
-     .block_q = 7,
-     .per_head = true},
-    {.queries = 257,
-     .keys = 257,
-     .group = 4,
-     .block = 64,
-     .block_q = 64,
-     .width = 3,
-     .layout = cases::Layout::kStrided},
-    {.requests = 3,
-     .queries = 70,
-     .keys = 150,
-     .group = 5,
-     .block = 16,
-     .block_q = 1,
-     .offset = cases::Offset::kPerRequest},
-    {.requests = 2,
-     .queries = 1,
-     .keys = 4300,
-     .kv_heads = 2,
-     .group = 4,
-     .block = 100,
-     .block_q = 1,
-     .ids = cases::Ids::kAll},
-    {.queries = 9, .keys = 6500, .group = 2, .block = 128, .block_q = 4, .width = 40, .per_head = true},
-    {.queries = 150, .keys = 90, .group = 8, .dim = 40, .dim_v = 24, .block = 33, .block_q = 200, .causal = false},
-};
-
-struct Choice {
-  std::string variant;
-  tessera_dtype dtype;
-
-  std::string name() const { return variant + "_" + dtype_name(dtype); }
-};
-void PrintTo(const Choice& choice, std::ostream* os) { *os << choice.name(); }
-
-// Every variant that runs here, with the types that differ in how they are computed.
-std::vector<Choice> choices() {
-  std::vector<Choice> all;
-  for (const std::string& name : variants()) {
-    for (tessera_dtype dtype : {TESSERA_BF16, TESSERA_F32}) {
-      if (takes(name, dtype)) all.push_back({name, dtype});
-    }
-  }
-  return all;
-}
-
-class BlockAttnBits : public testing::TestWithParam<Choice> {
- protected:
-  tessera_context context() const { return with_variant(GetParam().variant.c_str()); }
-  Attention make(const BlockAttn& c, uint64_t stream = 0) const { return make_attention(c, GetParam().dtype, stream); }
-};
 INSTANTIATE_TEST_SUITE_P(BlockAttn, BlockAttnBits, testing::ValuesIn(choices()),
                          [](const auto& test) { return test.param.name(); });
 
@@ -166,22 +104,6 @@ TEST_P(BlockAttnBits, AreTheSameFromSeveralHostThreads) {
   for (const Output& output : got) EXPECT_EQ(output, want);
 }
 
-// One request, query or list of a call as a call of its own.
-tessera_tensor slice(tessera_tensor t, int axis, int64_t first, int64_t count) {
-  const int64_t size = t.dtype == TESSERA_BF16 || t.dtype == TESSERA_F16 ? 2 : 4;
-  t.data = static_cast<char*>(t.data) + first * t.stride[axis] * size;
-  t.shape[axis] = count;
-  return t;
-}
-
-Output run(const Args& args, const Output& into, const tessera_context& context) {
-  Args a = args;
-  a.out = into.out;
-  a.lse = into.lse;
-  EXPECT_EQ(tessera_block_sparse_gqa_prefill(&a, &context), TESSERA_OK) << tessera_last_error();
-  return into;
-}
-
 // Rows [row, row + n) of a result, to compare with a smaller call's.
 std::vector<uint32_t> bits_from(const TestTensor& t, int64_t row, int64_t rows, int64_t per_row) {
   std::vector<uint32_t> bits;
@@ -240,22 +162,6 @@ TEST_P(BlockAttnBits, DoNotDependOnTheOtherRows) {
   }
 }
 
-// The same lists with each row rewritten by change(list).
-template <class Change>
-TestTensor with_lists(const Attention& call, int64_t width, Change change) {
-  Shape shape(call.ids.view().shape, call.ids.view().shape + call.ids.view().ndim);
-  const int64_t old_width = shape.back();
-  shape.back() = width;
-  TestTensor ids(TESSERA_I32, shape);
-  for (int64_t i = 0; old_width != 0 && i < call.ids.elements() / old_width; ++i) {
-    std::vector<double> list;
-    for (int64_t w = 0; w < old_width; ++w) list.push_back(call.ids.get(i * old_width + w));
-    change(list);
-    for (int64_t w = 0; w < width; ++w) ids.set(i * width + w, list[static_cast<size_t>(w)]);
-  }
-  return ids;
-}
-
 TEST_P(BlockAttnBits, DoNotDependOnTheOrderOrUselessIds) {
   for (const BlockAttn& c : kCalls) {
     SCOPED_TRACE(name(c));
@@ -295,58 +201,6 @@ TEST_P(BlockAttnBits, AllBlocksAreDenseAttention) {
       EXPECT_TRUE(out_within(got.out, call.dtype, want.out, want.spread, want.reach));
       EXPECT_TRUE(log_within("lse", got.lse, call.dtype, want.lse, want.reach));
     }
-  }
-}
-
-// Shards hold keys [0, cut) and [cut, Sk) with local ids; the second one's queries stand `cut` earlier.
-TEST_P(BlockAttnBits, ShardsMergeIntoTheWhole) {
-  for (const BlockAttn& c : kCalls) {
-    SCOPED_TRACE(name(c));
-    const Attention call = make(c);
-    const reference::Attention want = call.expected();
-    const int64_t cut_block = c.blocks() / 3;
-    const int64_t cut = cut_block * c.block;
-    State states[2];
-    Output partials[2];
-    for (int shard = 0; shard < 2; ++shard) {
-      Attention part = call;
-      TestTensor offset(TESSERA_I32, {c.requests});
-      for (int64_t b = 0; b < c.requests; ++b) {
-        offset.set(b, static_cast<double>(call.position(b, 0) - (shard == 0 ? 0 : cut)));
-      }
-      part.q_offset = offset;
-      part.ids = with_lists(call, c.list_width(), [&](std::vector<double>& list) {
-        for (double& id : list)
-          id = shard == 0 ? (id < static_cast<double>(cut_block) ? id : -1) : id - static_cast<double>(cut_block);
-      });
-      Args a = part.args();
-      a.k = slice(call.k, 1, shard == 0 ? 0 : cut, shard == 0 ? cut : c.keys - cut);
-      a.v = slice(call.v, 1, shard == 0 ? 0 : cut, shard == 0 ? cut : c.keys - cut);
-      states[shard] = call.state();
-      a.state_o = states[shard].o;
-      a.state_l = states[shard].l;
-      a.state_m = states[shard].m;
-      const tessera_context ctx = context();
-      ASSERT_EQ(tessera_block_sparse_gqa_prefill_state(&a, &ctx), TESSERA_OK) << tessera_last_error();
-      Args b = a;
-      b.state_o = b.state_l = b.state_m = tessera_tensor{};
-      partials[shard] = run(b, call.output(), context());
-    }
-    const Output merged = call.output();
-    const tessera_tensor o[] = {states[0].o, states[1].o}, l[] = {states[0].l, states[1].l},
-                         m[] = {states[0].m, states[1].m};
-    const tessera_cp_merge_args cp = {o, l, m, 2, merged.out};
-    ASSERT_EQ(tessera_cp_merge(&cp, nullptr), TESSERA_OK) << tessera_last_error();
-    EXPECT_TRUE(out_within(merged.out, call.dtype, want.out, want.spread, want.reach));
-
-    const tessera_tensor outs[] = {partials[0].out, partials[1].out}, lses[] = {partials[0].lse, partials[1].lse};
-    const tessera_merge_states_args merge = {outs, lses, 2, merged.out, merged.lse};
-    ASSERT_EQ(tessera_merge_states(&merge, nullptr), TESSERA_OK) << tessera_last_error();
-    // The partials carry a rounding of their own.
-    std::vector<double> spread = want.spread;
-    for (double& x : spread) x *= 2;
-    EXPECT_TRUE(out_within(merged.out, call.dtype, want.out, spread, want.reach));
-    EXPECT_TRUE(log_within("lse", merged.lse, call.dtype, want.lse, want.reach));
   }
 }
 

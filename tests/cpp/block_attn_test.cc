@@ -122,7 +122,7 @@ TEST_P(BestVariant, MatchesTheOracle) {
   }
 }
 INSTANTIATE_TEST_SUITE_P(BlockAttnSweep, BestVariant, testing::ValuesIn(sweeps()), case_name);
-INSTANTIATE_TEST_SUITE_P(BlockAttnMixture, BestVariant, testing::ValuesIn(mixtures(60)), case_name);
+INSTANTIATE_TEST_SUITE_P(BlockAttnMixture, BestVariant, testing::ValuesIn(mixtures(100)), case_name);
 
 TEST(BlockAttn, TakesAnyDimOrRefusesItByName) {
   for (const cases::Dims& dims : {cases::Dims{1, 1}, {7, 13}, {65, 63}, {520, 8}, {8, 520}, {1000, 1000}}) {

@@ -1,0 +1,112 @@
+// What the tests of bits share: calls with several of everything, every variant they run on, and calls that are parts of
+// others.
+#ifndef TESSERA_TESTS_ATTENTION_BITS_H_
+#define TESSERA_TESTS_ATTENTION_BITS_H_
+
+#include <gtest/gtest.h>
+
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "attention.h"
+
+namespace tessera::test {
+
+using cases::BlockAttn;
+
+// Calls with several tiles, lists, chunks of keys, heads and requests.
+inline constexpr BlockAttn kCalls[] = {
+    {.requests = 2,
+     .queries = 100,
+     .keys = 300,
+     .kv_heads = 2,
+     .group = 3,
+     .block = 32,
+     .block_q = 7,
+     .per_head = true},
+    {.queries = 257,
+     .keys = 257,
+     .group = 4,
+     .block = 64,
+     .block_q = 64,
+     .width = 3,
+     .layout = cases::Layout::kStrided},
+    {.requests = 3,
+     .queries = 70,
+     .keys = 150,
+     .group = 5,
+     .block = 16,
+     .block_q = 1,
+     .offset = cases::Offset::kPerRequest},
+    {.requests = 2,
+     .queries = 1,
+     .keys = 4300,
+     .kv_heads = 2,
+     .group = 4,
+     .block = 100,
+     .block_q = 1,
+     .ids = cases::Ids::kAll},
+    {.queries = 9, .keys = 6500, .group = 2, .block = 128, .block_q = 4, .width = 40, .per_head = true},
+    {.queries = 150, .keys = 90, .group = 8, .dim = 40, .dim_v = 24, .block = 33, .block_q = 200, .causal = false},
+};
+
+struct Choice {
+  std::string variant;
+  tessera_dtype dtype;
+
+  std::string name() const { return variant + "_" + dtype_name(dtype); }
+};
+inline void PrintTo(const Choice& choice, std::ostream* os) { *os << choice.name(); }
+
+// Every variant that runs here, with the types that differ in how they are computed.
+inline std::vector<Choice> choices() {
+  std::vector<Choice> all;
+  for (const std::string& name : variants()) {
+    for (tessera_dtype dtype : {TESSERA_BF16, TESSERA_F32}) {
+      if (takes(name, dtype)) all.push_back({name, dtype});
+    }
+  }
+  return all;
+}
+
+class BlockAttnBits : public testing::TestWithParam<Choice> {
+ protected:
+  tessera_context context() const { return with_variant(GetParam().variant.c_str()); }
+  Attention make(const BlockAttn& c, uint64_t stream = 0) const { return make_attention(c, GetParam().dtype, stream); }
+};
+// One request, query or list of a call as a call of its own.
+inline tessera_tensor slice(tessera_tensor t, int axis, int64_t first, int64_t count) {
+  const int64_t size = t.dtype == TESSERA_BF16 || t.dtype == TESSERA_F16 ? 2 : 4;
+  t.data = static_cast<char*>(t.data) + first * t.stride[axis] * size;
+  t.shape[axis] = count;
+  return t;
+}
+
+inline Output run(const Args& args, const Output& into, const tessera_context& context) {
+  Args a = args;
+  a.out = into.out;
+  a.lse = into.lse;
+  EXPECT_EQ(tessera_block_sparse_gqa_prefill(&a, &context), TESSERA_OK) << tessera_last_error();
+  return into;
+}
+
+// The same lists with each row rewritten by change(list).
+template <class Change>
+TestTensor with_lists(const Attention& call, int64_t width, Change change) {
+  Shape shape(call.ids.view().shape, call.ids.view().shape + call.ids.view().ndim);
+  const int64_t old_width = shape.back();
+  shape.back() = width;
+  TestTensor ids(TESSERA_I32, shape);
+  for (int64_t i = 0; old_width != 0 && i < call.ids.elements() / old_width; ++i) {
+    std::vector<double> list;
+    for (int64_t w = 0; w < old_width; ++w) list.push_back(call.ids.get(i * old_width + w));
+    change(list);
+    for (int64_t w = 0; w < width; ++w) ids.set(i * width + w, list[static_cast<size_t>(w)]);
+  }
+  return ids;
+}
+
+}  // namespace tessera::test
+
+#endif  // TESSERA_TESTS_ATTENTION_BITS_H_
