@@ -526,16 +526,25 @@ def test_attention_that_is_not_causal_is_the_frameworks():
         assert_close(_attention.attention(module, q, k, k, given)[0], expected.transpose(1, 2))
 
 
-def test_encoders_run_on_the_frameworks_attention():
-    sizes = {key: SIZES[key] for key in ("vocab_size", "hidden_size", "intermediate_size", "pad_token_id")}
-    encoder = transformers.BertModel(
-        transformers.BertConfig(**sizes, num_hidden_layers=2, num_attention_heads=4), add_pooling_layer=False
-    ).eval()
+def test_a_mask_that_is_not_causal_is_never_absent():
+    # The framework may leave it out where all tokens see all; an absent mask could be taken for a causal one.
+    pattern = transformers.masking_utils.bidirectional_mask_function
+    assert _mask.causal_mask(1, 8, 8, mask_function=pattern, allow_is_bidirectional_skip=True).all()
+
+
+@pytest.mark.parametrize("kind", ["encoder", "decoder as an encoder"])
+def test_encoders_run_on_the_frameworks_attention(kind):
+    config = {
+        "encoder": lambda: transformers.BertConfig(**SIZES),
+        "decoder as an encoder": lambda: transformers.LlamaConfig(**SIZES, is_causal=False),
+    }[kind]()
+    encoder = transformers.AutoModel.from_config(config, attn_implementation="sdpa").eval()
     ids, mask = padded([20, 12], "right")
-    expected = encoder(ids, attention_mask=mask).last_hidden_state
+    expected = [encoder(ids, attention_mask=given).last_hidden_state for given in (mask, None)]
     encoder.set_attn_implementation("tessera")
     with hf.collect() as stats:
-        assert_close(encoder(ids, attention_mask=mask).last_hidden_state, expected)
+        for given, states in zip((mask, None), expected, strict=True):
+            assert_close(encoder(ids, attention_mask=given).last_hidden_state, states)
     assert stats.calls == 0
 
 
