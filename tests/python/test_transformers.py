@@ -13,6 +13,8 @@ import torch
 
 transformers = pytest.importorskip("transformers")
 
+from transformers.masking_utils import bidirectional_mask_function  # noqa: E402
+
 import tessera.integrations.transformers as hf  # noqa: E402
 from tessera.integrations.transformers import _attention, _decode, _mask  # noqa: E402
 
@@ -528,8 +530,7 @@ def test_attention_that_is_not_causal_is_the_frameworks():
 
 def test_a_mask_that_is_not_causal_is_never_absent():
     # The framework may leave it out where all tokens see all; an absent mask could be taken for a causal one.
-    pattern = transformers.masking_utils.bidirectional_mask_function
-    assert _mask.causal_mask(1, 8, 8, mask_function=pattern, allow_is_bidirectional_skip=True).all()
+    assert _mask.causal_mask(1, 8, 8, mask_function=bidirectional_mask_function, allow_is_bidirectional_skip=True).all()
 
 
 @pytest.mark.parametrize("kind", ["encoder", "decoder as an encoder"])
