@@ -13,10 +13,9 @@ import torch
 
 transformers = pytest.importorskip("transformers")
 
-from transformers.masking_utils import bidirectional_mask_function  # noqa: E402
-
 import tessera.integrations.transformers as hf  # noqa: E402
 from tessera.integrations.transformers import _attention, _decode, _mask  # noqa: E402
+from transformers.masking_utils import bidirectional_mask_function  # noqa: E402
 
 SIZES = {
     "vocab_size": 97,

@@ -103,7 +103,7 @@ def causal_mask(
         local_size: the size of a sliding window or chunk.
     """
     if mask_function is bidirectional_mask_function:
-        kwargs["allow_is_bidirectional_skip"] = False
+        kwargs["allow_is_causal_skip"] = kwargs["allow_is_bidirectional_skip"] = False
         return sdpa_mask(batch_size, q_length, kv_length, q_offset, kv_offset, mask_function, attention_mask, **kwargs)
     if isinstance(attention_mask, CausalMask | RefusedMask):
         return attention_mask
