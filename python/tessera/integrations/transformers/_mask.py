@@ -105,7 +105,7 @@ def causal_mask(
     if mask_function is bidirectional_mask_function:
         kwargs["allow_is_causal_skip"] = kwargs["allow_is_bidirectional_skip"] = False
         return sdpa_mask(batch_size, q_length, kv_length, q_offset, kv_offset, mask_function, attention_mask, **kwargs)
-    if isinstance(attention_mask, CausalMask | RefusedMask):
+    if isinstance(attention_mask, RefusedMask):
         return attention_mask
     if local_size is not None or kv_offset != 0:
         return RefusedMask(
@@ -116,4 +116,6 @@ def causal_mask(
             "only causal masks are supported; this one is combined with another pattern (packed sequences, bidirectional "
             "tokens or a mask function of the model)"
         )
+    if isinstance(attention_mask, CausalMask):
+        return attention_mask
     return CausalMask(batch_size, q_length, kv_length, int(q_offset), attention_mask)
