@@ -97,7 +97,7 @@ void View::set_values(const std::vector<double>& values) const {
 std::vector<double> View::row(int64_t index, int64_t n) const {
   std::vector<double> row(static_cast<size_t>(n));
   const int64_t first = n == 0 ? 0 : offset(index);
-  const int64_t stride = tensor_.stride[tensor_.ndim - 1];
+  const int64_t stride = tensor_.ndim == 0 ? 0 : tensor_.stride[tensor_.ndim - 1];
   for (int64_t i = 0; i < n; ++i) row[static_cast<size_t>(i)] = load(first + i * stride);
   return row;
 }

@@ -10,7 +10,8 @@
 
 namespace tessera::reference {
 
-// Elements are addressed by their row-major index, as if the tensor were dense; the view applies the strides.
+// Elements are addressed by their row-major index, as if the tensor were dense; the view applies the strides. A tensor
+// without axes is one number.
 class View {
  public:
   explicit View(const tessera_tensor& tensor) : tensor_(tensor) {}
@@ -18,7 +19,7 @@ class View {
   bool given() const { return tensor_.ndim != 0; }
   int rank() const { return tensor_.ndim; }
   int64_t size(int axis) const { return tensor_.shape[axis]; }
-  int64_t last_size() const { return tensor_.shape[tensor_.ndim - 1]; }
+  int64_t last_size() const { return tensor_.ndim == 0 ? 1 : tensor_.shape[tensor_.ndim - 1]; }
   int64_t elements() const;
 
   double get(int64_t index) const;

@@ -5,10 +5,10 @@
 #include <cmath>
 #include <functional>
 #include <limits>
-#include <regex>
 #include <string>
 
 #include "attention.h"
+#include "messages.h"
 
 namespace tessera::test {
 namespace {
@@ -66,8 +66,7 @@ class BlockAttnErrors : public testing::Test {
     const std::string message = tessera_last_error();
     EXPECT_EQ(message.rfind(op, 0), 0u) << message;
     if (argument == nullptr) return;
-    const std::regex word(std::string("\\b") + argument + "\\b");
-    EXPECT_TRUE(std::regex_search(message, word)) << "does not name " << argument << ": " << message;
+    EXPECT_TRUE(names(message, argument)) << "does not name " << argument << ": " << message;
   }
 
   const Attention call = make_attention(kBase, TESSERA_BF16);
