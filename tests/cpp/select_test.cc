@@ -35,6 +35,8 @@ std::vector<SelectCase> geometries() {
        .local = 2},  // several row tiles
       {.queries = 50, .keys = 150, .group = 64, .block_q = 25, .stride = 10},
       {.queries = 3, .keys = 64, .group = 65, .block = 8, .block_q = 2, .stride = 1},
+      // Lists whose first queries have no position.
+      {.requests = 4, .block = 2, .block_q = 40, .local = 0, .init = 0, .offset = cases::Offset::kPerRequest},
   };
   for (int64_t queries : {0, 1, 2, 15, 17, 33}) {
     for (int64_t keys : {0, 1, 16, 17, 129}) all.push_back({.queries = queries, .keys = keys, .topk = 2});
@@ -206,6 +208,20 @@ TEST(Select, NanRanksLast) {
       poison_key(call, key, poison);
       expect_exact(call);
     }
+  }
+}
+
+// A block of scores of -inf has no mass, and the others keep theirs.
+TEST(Select, MinusInfinityIsNoMass) {
+  const SelectCase c = {.queries = 64, .keys = 256, .dim = 8, .topk = 6, .block = 8, .block_q = 16};
+  for (int64_t block : {0, 5, 20}) {
+    SCOPED_TRACE(block);
+    Select call = with_ties(c, 3);
+    call.q.fill(1);
+    for (int64_t key = block * c.block; key < (block + 1) * c.block; ++key) {
+      poison_key(call, key, -std::numeric_limits<double>::infinity());
+    }
+    expect_exact(call);
   }
 }
 
