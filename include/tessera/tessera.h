@@ -22,6 +22,13 @@
 #define TESSERA_API __attribute__((visibility("default")))
 #endif
 
+// C lets an enum hold any int. So does C++ with this, which makes it safe to look at what a C caller put there.
+#ifdef __cplusplus
+#define TESSERA_ANY_INT : int32_t
+#else
+#define TESSERA_ANY_INT
+#endif
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -37,7 +44,7 @@ TESSERA_API int tessera_abi_version(void);
 
 // ---- Status -------------------------------------------------------------------------------------
 
-typedef enum tessera_status {
+typedef enum tessera_status TESSERA_ANY_INT {
   TESSERA_OK = 0,
   TESSERA_INVALID_ARGUMENT = 1,  // shape, layout, scale, option      (Python: ValueError)
   TESSERA_TYPE_ERROR = 2,        // dtype                             (Python: TypeError)
@@ -51,7 +58,7 @@ TESSERA_API const char* tessera_last_error(void);
 
 // ---- Tensors ------------------------------------------------------------------------------------
 
-typedef enum tessera_dtype {
+typedef enum tessera_dtype TESSERA_ANY_INT {
   TESSERA_BF16 = 1,
   TESSERA_F16 = 2,
   TESSERA_F32 = 3,
@@ -73,7 +80,7 @@ typedef struct tessera_tensor {
 
 // ---- Context: where and how a call runs -----------------------------------------------------------
 
-typedef enum tessera_executor_kind {
+typedef enum tessera_executor_kind TESSERA_ANY_INT {
   TESSERA_EXECUTOR_POOL = 0,          // the library's pool: affinity mask and cgroup quota decide its size
   TESSERA_EXECUTOR_THREADS = 1,       // the library's pool, at most num_threads of it
   TESSERA_EXECUTOR_PARALLEL_FOR = 2,  // the host's threads through a callback
@@ -92,7 +99,7 @@ typedef struct tessera_executor {
   void* host;                         // PARALLEL_FOR: passed back to the callback
 } tessera_executor;
 
-typedef enum tessera_backend {
+typedef enum tessera_backend TESSERA_ANY_INT {
   TESSERA_BACKEND_NATIVE = 0,
   TESSERA_BACKEND_REFERENCE = 1  // plain double precision, one thread, shares no code with the kernels
 } tessera_backend;
@@ -101,9 +108,9 @@ typedef enum tessera_backend {
 typedef struct tessera_context {
   tessera_executor executor;
   tessera_backend backend;
-  const char* variant;  // NULL: the best one; else "scalar", "avx2", "avx512", "avx512bf16"
-  void* workspace;  // NULL: the library keeps buffers and reuses them; else at least tessera_<op>_workspace_size bytes
-  size_t workspace_bytes;
+  const char* variant;     // NULL: the best one; else "scalar", "avx2", "avx512", "avx512bf16"
+  void* workspace;         // NULL: the library keeps buffers and reuses them; else at a multiple of 64 bytes
+  size_t workspace_bytes;  // of workspace: at least tessera_<op>_workspace_size
 } tessera_context;
 
 // Size of the library's pool. 0 restores the default (TESSERA_NUM_THREADS, else the affinity mask and cgroup quota).
@@ -115,9 +122,25 @@ TESSERA_API int32_t tessera_num_variants(void);
 TESSERA_API const char* tessera_variant_name(int32_t i);
 TESSERA_API int32_t tessera_variant_available(int32_t i);
 
+// ---- Sequences: rows and keys of several requests in one call --------------------------------------------------------
+
+// Packed rows are those of all requests one after the other. Keys come as a batch [B, Sk, Hkv, D], packed
+// [total_k, Hkv, D] with cu_seqlens_k, or paged [P, Hkv, ps, D] with page_table and seqused_k, any page size: key j of
+// request b is slot j % ps of page page_table[b][j / ps]. Lengths beyond what the tensors hold are cut to that, negative
+// ones are 0; keys behind a page outside [0, P) do not exist. A request whose cu_seqlens decrease, leave the tensor or
+// start before an earlier request's end is empty; rows that belong to no request give 0 (lse -inf).
+typedef struct tessera_sequences {
+  tessera_tensor cu_seqlens_q;  // int32 [B + 1]: request b has rows [cu[b], cu[b + 1])
+  int64_t seqlen_q;             // without cu_seqlens_q: every request has this many rows
+  tessera_tensor cu_seqlens_k;  // int32 [B + 1]
+  tessera_tensor page_table;    // int32 [B, max_pages]
+  tessera_tensor seqused_k;     // int32 [B]
+  tessera_tensor q_offset;      // optional int32 [B]: position of each request's first row; absent: its keys - its rows
+} tessera_sequences;
+
 // ---- Block-sparse attention -------------------------------------------------------------------------
 
-typedef enum tessera_mask {
+typedef enum tessera_mask TESSERA_ANY_INT {
   TESSERA_MASK_CAUSAL = 0,  // a query sees keys at positions <= its own
   TESSERA_MASK_NONE = 1
 } tessera_mask;
@@ -127,14 +150,16 @@ typedef enum tessera_mask {
 // state (0, 0, -inf). lse is the natural logarithm of the sum of exp(scaled scores).
 typedef struct tessera_block_sparse_gqa_prefill_args {
   tessera_tensor q;           // [B, Sq, Hq, D] bf16, f16 or f32
-  tessera_tensor k;           // [B, Sk, Hkv, D], q's dtype
-  tessera_tensor v;           // [B, Sk, Hkv, Dv], q's dtype
+  tessera_tensor k;           // [B, Sk, Hkv, D], q's dtype; paged: [P, Hkv, ps, D]
+  tessera_tensor v;           // [B, Sk, Hkv, Dv], q's dtype; paged: [P, Hkv, ps, Dv]
   tessera_tensor kv_indices;  // int32 [B, nQ, W] for all heads, or [B, Hkv, nQ, W] per KV head
   int64_t block_size;         // tokens per KV block; 0: 128
   int64_t block_q;            // query tokens per list; 0: block_size
   tessera_mask mask;
   const float* softmax_scale;  // NULL: 1/sqrt(D)
   tessera_tensor q_offset;     // optional int32 [B]: position of query 0 of each request; absent: Sk - Sq
+  tessera_tensor page_table;   // paged keys: int32 [B, max_pages], see tessera_sequences
+  tessera_tensor seqused_k;    // paged keys: int32 [B]
   tessera_tensor out;          // [B, Sq, Hq, Dv], q's dtype              (tessera_block_sparse_gqa_prefill)
   tessera_tensor lse;          // optional f32 [B, Sq, Hq]                (tessera_block_sparse_gqa_prefill)
   tessera_tensor state_o;      // f32 [B, Sq, Hq, Dv], un-normalised      (tessera_block_sparse_gqa_prefill_state)
@@ -154,6 +179,45 @@ TESSERA_API tessera_status tessera_block_sparse_gqa_prefill_workspace_size(
 TESSERA_API tessera_status tessera_block_sparse_gqa_prefill_explain(const tessera_block_sparse_gqa_prefill_args* args,
                                                                     const tessera_context* context, char* text,
                                                                     size_t capacity);
+
+// The same with one list per token and KV head, for packed rows: MiniMax-M3's prefill, decode, or a mix of both.
+typedef struct tessera_msa_sparse_attention_args {
+  tessera_tensor q;             // [total_q, Hq, D] bf16, f16 or f32
+  tessera_tensor k;             // packed [total_k, Hkv, D] or paged [P, Hkv, ps, D], q's dtype
+  tessera_tensor v;             // packed [total_k, Hkv, Dv] or paged [P, Hkv, ps, Dv], q's dtype
+  tessera_tensor q2k_indices;   // int32 [Hkv, total_q, W]: block ids within the row's request
+  tessera_sequences sequences;  // cu_seqlens_q or seqlen_q; cu_seqlens_k, or page_table and seqused_k
+  int64_t block_size;           // tokens per KV block; 0: 128
+  tessera_mask mask;
+  const float* softmax_scale;  // NULL: 1/sqrt(D)
+  tessera_tensor out;          // [total_q, Hq, Dv], q's dtype
+  tessera_tensor lse;          // optional f32 [total_q, Hq]
+} tessera_msa_sparse_attention_args;
+
+TESSERA_API tessera_status tessera_msa_sparse_attention(const tessera_msa_sparse_attention_args* args,
+                                                        const tessera_context* context);
+TESSERA_API tessera_status tessera_msa_sparse_attention_workspace_size(const tessera_msa_sparse_attention_args* args,
+                                                                       const tessera_context* context, size_t* bytes);
+TESSERA_API tessera_status tessera_msa_sparse_attention_explain(const tessera_msa_sparse_attention_args* args,
+                                                                const tessera_context* context, char* text,
+                                                                size_t capacity);
+
+// One query block, one KV head per query head.
+typedef struct tessera_block_sparse_attention_single_q_args {
+  tessera_tensor q;           // [H, bq, D] bf16, f16 or f32
+  tessera_tensor k;           // [H, Sk, D], q's dtype
+  tessera_tensor v;           // [H, Sk, Dv], q's dtype
+  tessera_tensor kv_indices;  // int32 [W], one list for all heads, or [H, W]
+  int64_t block_size;         // tokens per KV block; 0: 128
+  tessera_mask mask;
+  const float* softmax_scale;  // NULL: 1/sqrt(D)
+  tessera_tensor q_offset;     // optional int32 [1]: position of query 0; absent: Sk - bq
+  tessera_tensor out;          // [H, bq, Dv], q's dtype
+  tessera_tensor lse;          // optional f32 [H, bq]
+} tessera_block_sparse_attention_single_q_args;
+
+TESSERA_API tessera_status tessera_block_sparse_attention_single_q(
+    const tessera_block_sparse_attention_single_q_args* args, const tessera_context* context);
 
 // ---- Merging states of disjoint KV shards -------------------------------------------------------------
 
@@ -189,12 +253,14 @@ typedef struct tessera_moba_select_args {
   tessera_tensor q;  // [B, Sq, Hq, D] bf16, f16 or f32
   tessera_tensor k;  // [B, Sk, Hkv, D], q's dtype
   int64_t topk;
-  int64_t block_size;       // 0: 128
-  int64_t block_q;          // 0: 1
-  int64_t local_blocks;     // blocks up to and including the query's own that are always in
-  int64_t init_blocks;      // first blocks that are always in
-  tessera_tensor q_offset;  // optional int32 [B]; absent: Sk - Sq
-  tessera_tensor indices;   // int32 [B, Hkv, nQ, topk]
+  int64_t block_size;         // 0: 128
+  int64_t block_q;            // 0: 1
+  int64_t local_blocks;       // blocks up to and including the query's own that are always in
+  int64_t init_blocks;        // first blocks that are always in
+  tessera_tensor q_offset;    // optional int32 [B]; absent: Sk - Sq
+  tessera_tensor page_table;  // paged keys: int32 [B, max_pages], see tessera_sequences
+  tessera_tensor seqused_k;   // paged keys: int32 [B]
+  tessera_tensor indices;     // int32 [B, Hkv, nQ, topk]
 } tessera_moba_select_args;
 TESSERA_API tessera_status tessera_moba_select(const tessera_moba_select_args* args, const tessera_context* context);
 
@@ -211,13 +277,46 @@ typedef struct tessera_mass_select_args {
   int64_t init_blocks;
   const float* softmax_scale;  // NULL: 1/sqrt(D)
   tessera_tensor q_offset;     // optional int32 [B]; absent: Sk - Sq
+  tessera_tensor page_table;   // paged keys: int32 [B, max_pages], see tessera_sequences
+  tessera_tensor seqused_k;    // paged keys: int32 [B]
   tessera_tensor indices;      // int32 [B, Hkv, nQ, topk]
 } tessera_mass_select_args;
 TESSERA_API tessera_status tessera_mass_select(const tessera_mass_select_args* args, const tessera_context* context);
 
+// ---- MSA selection: block scores of a trained indexer ------------------------------------------------------------------
+
+// Index queries and keys. Index key heads: 1, shared by all index heads, or one per index head.
+typedef struct tessera_msa_index {
+  tessera_tensor q;             // [B, Sq, Hi, D], or packed [total_q, Hi, D]; bf16, f16 or f32
+  tessera_tensor k;             // [B, Sk, 1|Hi, D], packed [total_k, 1|Hi, D] or paged [P, 1|Hi, ps, D]; q's dtype
+  tessera_sequences sequences;  // packed q: cu_seqlens_q or seqlen_q; by the form of k as everywhere; q_offset
+  int64_t block_size;           // tokens per block; 0: 128
+  int32_t reduce_heads;         // not 0: the maximum over the index heads, one result for all (Hi of the outputs is 1)
+} tessera_msa_index;
+
+// score[h, t, b] = max over keys j of block b with j <= position(t) of q[t, h] . k[j], unscaled; none: -inf.
+typedef struct tessera_msa_block_scores_args {
+  tessera_msa_index index;
+  tessera_tensor scores;  // f32 [B, Hi, Sq, N] or [Hi, total_q, N]; blocks past a request's keys are -inf
+} tessera_msa_block_scores_args;
+TESSERA_API tessera_status tessera_msa_block_scores(const tessera_msa_block_scores_args* args,
+                                                    const tessera_context* context);
+
+// The topk blocks of each row by that score, which is never stored beyond a tile: the local_blocks up to and including the
+// row's own and the first init_blocks are in whatever their score, then higher score, then lower id; NaN ranks last. Ids
+// ascend, left-packed, then -1; rows with no more than topk visible blocks list them all.
+typedef struct tessera_msa_select_args {
+  tessera_msa_index index;
+  int64_t topk;
+  int64_t local_blocks;
+  int64_t init_blocks;
+  tessera_tensor indices;  // int32 [B, Hi, Sq, topk] or [Hi, total_q, topk]
+} tessera_msa_select_args;
+TESSERA_API tessera_status tessera_msa_select(const tessera_msa_select_args* args, const tessera_context* context);
+
 // ---- Measuring ------------------------------------------------------------------------------------------------
 
-typedef enum tessera_ceiling_kind {
+typedef enum tessera_ceiling_kind TESSERA_ANY_INT {
   TESSERA_CEILING_F32_FMA = 0,   // GFLOP/s of independent f32 FMAs
   TESSERA_CEILING_BF16_DOT = 1,  // GFLOP/s of bf16 pair dots (avx512bf16 only)
   TESSERA_CEILING_STREAM = 2     // GB/s of a sequential read of memory larger than the caches
