@@ -85,6 +85,7 @@ def demo(
 
     # Read when transformers is imported: ask no server for what is not on the disk; and no bars of progress but ours.
     os.environ.update(HF_HUB_OFFLINE="1", TQDM_DISABLE="1")
+    os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # torch asks for huge pages; see memory.keep_freed_memory
     import torch
 
     from tessera.demo import memory, model, session, table

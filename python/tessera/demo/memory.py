@@ -22,7 +22,8 @@ def keep_freed_memory() -> None:
     """Makes glibc keep what is freed for the next allocation.
 
     By default each large tensor of each layer is fresh memory, which the kernel clears page by page: a sixth of the time
-    of the matrix products and the element-wise operations, for every kind of attention alike.
+    of the matrix products and the element-wise operations, for every kind of attention alike. With huge pages besides,
+    nothing of that is left, and little of what is kept lies idle.
     """
     if libc := _libc():
         libc.mallopt(_M_MMAP_THRESHOLD, 1 << 30)

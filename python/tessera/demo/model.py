@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from statistics import median
@@ -70,11 +73,28 @@ def load(directory: str | None, dtype: torch.dtype) -> Loaded:
     else:
         name, source, tokenizer_options = Path(directory).resolve().name, Path(directory), {"local_files_only": True}
     try:
-        tokenizer = transformers.AutoTokenizer.from_pretrained(source, **tokenizer_options)
-        model = transformers.AutoModelForCausalLM.from_pretrained(source, **options)
+        with _file_read_once():
+            tokenizer = transformers.AutoTokenizer.from_pretrained(source, **tokenizer_options)
+            model = transformers.AutoModelForCausalLM.from_pretrained(source, **options)
     except (OSError, ValueError, KeyError, ImportError) as error:
         raise ValueError(f"cannot load {source}: {' '.join(str(error).split())}") from error
     return Loaded(name, model.eval(), tokenizer)
+
+
+@contextmanager
+def _file_read_once() -> Iterator[None]:
+    """Inside, transformers gets the parsed GGUF file and its names of tensors when it asks again: half of the loading time.
+
+    It parses the file for the tokenizer, the configuration and the weights, and makes the names for each module.
+    """
+    import gguf
+
+    originals = gguf.GGUFReader, gguf.get_tensor_name_map
+    gguf.GGUFReader, gguf.get_tensor_name_map = map(cache, originals)
+    try:
+        yield
+    finally:
+        gguf.GGUFReader, gguf.get_tensor_name_map = originals
 
 
 def faster_dtype() -> torch.dtype:

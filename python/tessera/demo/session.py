@@ -100,7 +100,7 @@ def featured_budget(budgets: list[int]) -> int:
 
 
 def number_of_steps(budgets: list[int], quick: bool) -> int:
-    return 3 + len(SPARSE) * len(budgets) + (0 if quick else 5)
+    return 4 + len(SPARSE) * len(budgets) + (0 if quick else 5)
 
 
 class Session:
