@@ -37,6 +37,16 @@ struct Term {
   int64_t most;
 };
 
+// Largest stride first. The standard library's stable sort allocates, and there are a dozen terms at most.
+void sort_by_stride(Term* terms, int count) {
+  for (int i = 1; i < count; ++i) {
+    const Term term = terms[i];
+    int place = i;
+    for (; place > 0 && terms[place - 1].stride < term.stride; --place) terms[place] = terms[place - 1];
+    terms[place] = term;
+  }
+}
+
 // Whether the terms can add up to `target`. Strides descend; where each exceeds what the smaller ones can reach, as in
 // any ordinary view, only one or two values of each x are tried. Out of steps means "perhaps", which is "yes" here.
 bool reaches(const Term* terms, int count, int64_t target, int64_t reach, int* steps) {
@@ -73,8 +83,7 @@ bool share_memory(const tessera_tensor& a, const tessera_tensor& b) {
     for (int i = 0; i < t->ndim; ++i) add(t->stride[i] * dtype_size(t->dtype), t->shape[i]);
     add(1, dtype_size(t->dtype));
   }
-  std::stable_sort(terms.begin(), terms.begin() + count,
-                   [](const Term& x, const Term& y) { return x.stride > y.stride; });
+  sort_by_stride(terms.data(), count);
   int steps = 100000;
   return reaches(terms.data(), count, b_begin + b_extent - 1 - a_begin, reach, &steps);
 }
@@ -85,10 +94,9 @@ bool overlaps_itself(const tessera_tensor& t) {
   for (int i = 0; i < t.ndim; ++i) {
     if (t.shape[i] > 1) axes[count++] = {t.stride[i], t.shape[i] - 1};
   }
-  std::stable_sort(axes.begin(), axes.begin() + count,
-                   [](const Term& x, const Term& y) { return x.stride < y.stride; });
+  sort_by_stride(axes.data(), count);
   int64_t reach = 0;
-  for (int i = 0; i < count; ++i) {
+  for (int i = count - 1; i >= 0; --i) {
     if (axes[i].stride <= reach) return true;
     reach += axes[i].stride * axes[i].most;
   }
