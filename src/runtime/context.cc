@@ -1,7 +1,6 @@
 #include "runtime/context.h"
 
 #include <cstdint>
-#include <cstring>
 #include <string>
 
 #include "cpu/features.h"
@@ -22,17 +21,8 @@ Status refuse(const char* field, int64_t value, const std::string& accepted) {
   return invalid("context." + std::string(field) + " is " + std::to_string(value) + "; accepted: " + accepted);
 }
 
-// A C caller can put any int into an enum; reading it as the enum would be undefined.
-template <class Enum>
-int number(const Enum& value) {
-  static_assert(sizeof(Enum) == sizeof(int));
-  int n;
-  std::memcpy(&n, &value, sizeof(n));
-  return n;
-}
-
 Status check_executor(const tessera_executor& e) {
-  switch (number(e.kind)) {
+  switch (e.kind) {
     case TESSERA_EXECUTOR_POOL: return {};
     case TESSERA_EXECUTOR_THREADS:
     case TESSERA_EXECUTOR_PARALLEL_FOR:
@@ -50,7 +40,7 @@ Status check_executor(const tessera_executor& e) {
       }
       return {};
   }
-  return refuse("executor.kind", number(e.kind), "a tessera_executor_kind");
+  return refuse("executor.kind", e.kind, "a tessera_executor_kind");
 }
 
 }  // namespace
@@ -59,9 +49,8 @@ Status check_context(const tessera_context* context, tessera_context* checked) {
   *checked = context == nullptr ? tessera_context{} : *context;
   if (Status s = check_environment(); !s.ok()) return s;
   if (Status s = check_executor(checked->executor); !s.ok()) return s;
-  const int backend = number(checked->backend);
-  if (backend != TESSERA_BACKEND_NATIVE && backend != TESSERA_BACKEND_REFERENCE) {
-    return refuse("backend", backend, "a tessera_backend");
+  if (checked->backend != TESSERA_BACKEND_NATIVE && checked->backend != TESSERA_BACKEND_REFERENCE) {
+    return refuse("backend", checked->backend, "a tessera_backend");
   }
   if (checked->variant != nullptr && find_variant(checked->variant) == nullptr) {
     return invalid("context.variant is \"" + std::string(checked->variant) + "\"; accepted: " + variant_names());
