@@ -28,11 +28,9 @@ struct KernelVariant {
 // Why this CPU or dtype cannot have the variant; empty: it can.
 template <class Kernel>
 std::string why_not(const KernelVariant<Kernel>& v, tessera_dtype dtype) {
-  const uint32_t missing = find_variant(v.name)->needs & ~cpu_features();
-  const std::string who = std::string("variant ") + v.name;
-  if (missing != 0)
-    return who + " needs " + feature_names(missing) + ", which this CPU lacks or TESSERA_MAX_ISA forbids";
-  return v.kernel(dtype) == nullptr ? who + " does not take " + dtype_name(dtype) : "";
+  std::string why = why_unavailable(*find_variant(v.name));
+  if (!why.empty() || v.kernel(dtype) != nullptr) return why;
+  return std::string("variant ") + v.name + " does not take " + dtype_name(dtype);
 }
 
 // The variant of that name, or (nullptr) the best that this CPU and dtype have; nullptr, with a complaint, if there is
