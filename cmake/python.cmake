@@ -7,6 +7,6 @@ endif()
 find_package(nanobind CONFIG REQUIRED)
 
 file(GLOB python_sources CONFIGURE_DEPENDS src/python/*.cc)
-nanobind_add_module(_core STABLE_ABI NB_STATIC ${python_sources})
+nanobind_add_module(_core STABLE_ABI NB_STATIC NB_SUPPRESS_WARNINGS ${python_sources})
 target_link_libraries(_core PRIVATE tessera_options ${object_libraries})
 install(TARGETS _core LIBRARY DESTINATION tessera COMPONENT python)
