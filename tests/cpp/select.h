@@ -26,7 +26,8 @@ inline bool takes(Selector s, const std::string& variant, tessera_dtype dtype) {
 using SelectArgs = tessera_mass_select_args;
 
 inline tessera_moba_select_args moba_args(const SelectArgs& a) {
-  return {a.q, a.k, a.topk, a.block_size, a.block_q, a.local_blocks, a.init_blocks, a.q_offset, a.indices};
+  return {a.q,           a.k,        a.topk,       a.block_size, a.block_q, a.local_blocks,
+          a.init_blocks, a.q_offset, a.page_table, a.seqused_k,  a.indices};
 }
 inline tessera_status select(Selector s, const SelectArgs& a, const tessera_context* context) {
   if (s == Selector::kMass) return tessera_mass_select(&a, context);
