@@ -37,9 +37,9 @@ struct Panels {
     return packed + static_cast<int64_t>(first_vec) * kLanes * steps * kPair;
   }
 
-  // rows: n keys of `depth` features, `stride` elements apart. Packs their transpose.
+  // rows: n keys of `depth` features. Packs their transpose.
   template <class In>
-  static void pack_keys(const In* rows, int64_t stride, int n, int depth, operand* packed) {
+  static void pack_keys(const In* const* rows, int n, int depth, operand* packed) {
     const int all_vecs = vecs(n);
     const int all_steps = steps(depth);
     for (int p = 0; p < count(all_vecs); ++p) {
@@ -52,7 +52,7 @@ struct Panels {
           unit r[kLanes];
           for (int i = 0; i < kLanes; ++i) {
             const bool exists = key + i < n;
-            r[i] = Isa::units(exists ? rows + (key + i) * stride + s * kPair : rows, exists ? depth - s * kPair : 0);
+            r[i] = Isa::units(exists ? rows[key + i] + s * kPair : rows[0], exists ? depth - s * kPair : 0);
           }
           Isa::transpose(r);
           for (int i = 0; i < kLanes && s + i < all_steps; ++i) {
@@ -63,10 +63,10 @@ struct Panels {
     }
   }
 
-  // rows: n keys of `columns` features, `stride` elements apart; keys up to `depth` are zeros. Returns whether every
-  // element is finite: a probability of zero hides a finite value of an invisible key, but not a NaN.
+  // rows: n keys of `columns` features; keys up to `depth` are zeros. Returns whether every element is finite: a
+  // probability of zero hides a finite value of an invisible key, but not a NaN.
   template <class In>
-  static bool pack_values(const In* rows, int64_t stride, int n, int depth, int columns, operand* packed) {
+  static bool pack_values(const In* const* rows, int n, int depth, int columns, operand* packed) {
     const int all_vecs = vecs(columns);
     const int all_steps = steps(depth);
     typename Isa::vec watch = Isa::set1(0.0f);
@@ -81,7 +81,7 @@ struct Panels {
           const In* pair[kPair];
           for (int i = 0; i < kPair; ++i) {
             const int key = s * kPair + i;
-            pair[i] = key < n ? rows + key * stride + column : nullptr;
+            pair[i] = key < n ? rows[key] + column : nullptr;
           }
           const unit u = Isa::column_units(pair, pair[0] == nullptr ? 0 : left < kLanes ? left : kLanes);
           watch = Isa::watch_nonfinite(watch, u);

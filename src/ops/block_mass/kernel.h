@@ -69,8 +69,11 @@ struct BlockMass {
   static void pack_into(const Problem& p, const Plan& plan, int64_t b, int64_t head, int64_t key_tile,
                         operand* packed) {
     const int64_t begin = tile_begin(p, plan, key_tile);
-    const In* rows = static_cast<const In*>(p.k) + b * p.k_request + begin * p.k_token + head * p.k_head;
-    P::pack_keys(rows, p.k_token, tile_keys(p, plan, key_tile), static_cast<int>(p.dim), packed);
+    const In* first = static_cast<const In*>(p.k) + b * p.k_request + begin * p.k_token + head * p.k_head;
+    const int keys = tile_keys(p, plan, key_tile);
+    const In* rows[kTileKeys];
+    for (int i = 0; i < keys; ++i) rows[i] = first + i * p.k_token;
+    P::pack_keys(rows, keys, static_cast<int>(p.dim), packed);
   }
   static size_t slot(const Problem& p, const Plan& plan, int64_t b, int64_t head, int64_t key_tile) {
     return plan.packed + static_cast<size_t>((b * p.kv_heads + head) * plan.key_tiles + key_tile) * plan.packed_bytes;

@@ -81,6 +81,8 @@ struct BlockPool {
     float* rows = reinterpret_cast<float*>(scratch_of(plan, base, worker) + plan.scratch.rows);
     const In* keys = static_cast<const In*>(p.k) + b * p.k_request + head * p.k_head;
     clear(rows, kTileBlocks * plan.dim_row);
+    const float* packed_rows[kTileBlocks];
+    for (int64_t i = 0; i < kTileBlocks; ++i) packed_rows[i] = rows + i * plan.dim_row;
     for (int64_t i = 0; i < kTileBlocks && tile * kTileBlocks + i < p.blocks; ++i) {
       const int64_t begin = (tile * kTileBlocks + i) * p.block;
       const int64_t count = p.keys - begin < p.block ? p.keys - begin : p.block;
@@ -88,7 +90,7 @@ struct BlockPool {
       add_rows(keys + begin * p.k_token, p.k_token, count, static_cast<int>(p.dim), row);
       scale(row, plan.dim_row, reciprocal(p.block));
     }
-    P::pack_keys(rows, plan.dim_row, static_cast<int>(kTileBlocks), static_cast<int>(p.dim),
+    P::pack_keys(packed_rows, static_cast<int>(kTileBlocks), static_cast<int>(p.dim),
                  packed_tile(p, plan, base, b, head, tile));
   }
 
