@@ -130,7 +130,7 @@ def test_a_sentinel_is_absent():
 def test_a_list_is_a_set():
     q, k, v = tensors(np.float32, 256)
     ids = np.array([[[0, -1, -1, -1], [0, 1, -1, -1]]], np.int32)
-    messy = np.array([[[7, 0, 0, -5], [0, 1, 0, 1]]], np.int32)
+    messy = np.array([[[7, 0, 0, 1], [0, 1, 0, -5]]], np.int32)  # block 1 lies behind all queries of the first list
     assert same_bits(
         msa_neuron.block_sparse_gqa_prefill(q, k, v, messy), msa_neuron.block_sparse_gqa_prefill(q, k, v, ids)
     )

@@ -9,14 +9,15 @@ Where results differ from the original's:
   the output, by O(1/TOPK); that is a limit of its DMA, and its own reference does not do it. So rows with free slots,
   and states merged from ranks that own a part of the blocks, are exact here. A row without any key is 0, not NaN.
 - A list is a set: a repeated id counts once, one past the last block is skipped, and the local block may stand in any
-slot. - The softmax scale is honoured; the original raises NotImplementedError for any but 1/sqrt(D).
+  slot. A listed block behind the query's own is not seen; the original masks the diagonal block alone.
+- The softmax scale is honoured; the original raises NotImplementedError for any but 1/sqrt(D).
 
 Limits of the original that do not exist here: S_q == S_k (with fewer queries than keys the last query meets the last
 key, as in a later chunk of a prefill, or in decode), S_q % 256 == 0, D = 128, verified head counts. Lists may also be
 per KV head, [B, H_kv, nQ, W]. Its `_kernel` entry points, which are launched on NeuronCores, are left out.
 
-`cp_merge`, `build_block_kv_indices`, `build_causal_block_mask` and `dense_gqa_reference` are those of `tessera`, which
-has them with more options, as it has the other two.
+`cp_merge`, `build_block_kv_indices`, `build_causal_block_mask` and `dense_gqa_reference` are those of `tessera`. The
+attention functions of `tessera` have the same names and more options: block sizes, positions, LSE, outputs in place.
 """
 
 from __future__ import annotations
