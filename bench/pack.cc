@@ -7,7 +7,7 @@ namespace tessera::bench {
 namespace {
 
 void run(benchmark::State& state, tessera_dtype dtype, const block_attn::Kernel& kernel) {
-  constexpr int64_t kKeys = 128, kDim = 128, kTokens = 2;
+  constexpr int64_t kKeys = 128, kDim = 128, kTokens = 65;  // two tiles: packed once
   const Tensor q(dtype, {1, kTokens, 1, kDim}), out(dtype, {1, kTokens, 1, kDim});
   const Tensor k(dtype, {1, kKeys, 1, kDim}), v(dtype, {1, kKeys, 1, kDim}), ids(TESSERA_I32, {1, kTokens, 1});
   tessera_block_sparse_gqa_prefill_args args = {};
@@ -19,13 +19,15 @@ void run(benchmark::State& state, tessera_dtype dtype, const block_attn::Kernel&
   args.out = out.view();
   block_attn::Problem problem;
   if (!block_attn::check(args, false, &problem).ok()) return state.SkipWithError("refused");
-  block_attn::Plan plan = block_attn::make_plan(problem, kernel, true, 1);
-  const size_t panels = plan.packed_k_bytes + plan.packed_v_bytes;
-  plan.packed = 0;  // the panels alone: the rest of the workspace is not used here
-  plan.finite = panels;
-  Tensor workspace(TESSERA_I32, {static_cast<int64_t>(panels / 4) + 16});
+  block_attn::Request request = {};
+  request.seq = {0, kTokens, 0, kKeys, kKeys - kTokens};
+  const block_attn::Plan plan = block_attn::make_plan(problem, kernel, true, 1, &request);
+  if (!request.pack_once) return state.SkipWithError("packs on the fly");
+  Tensor workspace(TESSERA_I32, {static_cast<int64_t>(plan.bytes / 4) + 1});
+  std::memset(workspace.data<char>(), 0, plan.bytes);
+  *reinterpret_cast<uint64_t*>(workspace.data<char>() + plan.used) = 1;  // block 0
   for (auto _ : state) {
-    kernel.pack(problem, plan, workspace.data<char>(), 0, 0, 0);
+    kernel.pack(problem, plan, request, workspace.data<char>(), 0, 0);
     benchmark::ClobberMemory();
   }
   state.SetBytesProcessed(state.iterations() * static_cast<int64_t>(k.bytes() + v.bytes()));

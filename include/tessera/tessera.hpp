@@ -176,6 +176,8 @@ struct BlockSparseGqaPrefill {
   bool causal = true;
   std::optional<float> softmax_scale = {};
   Tensor q_offset = {};
+  Tensor page_table = {};
+  Tensor seqused_k = {};
   Tensor out = {};      // block_sparse_gqa_prefill
   Tensor lse = {};      // block_sparse_gqa_prefill
   Tensor state_o = {};  // block_sparse_gqa_prefill_state
@@ -186,7 +188,8 @@ struct BlockSparseGqaPrefill {
   tessera_block_sparse_gqa_prefill_args c() const {
     const tessera_mask mask = causal ? TESSERA_MASK_CAUSAL : TESSERA_MASK_NONE;
     const float* scale = softmax_scale ? &*softmax_scale : nullptr;
-    return {q, k, v, kv_indices, block_size, block_q, mask, scale, q_offset, out, lse, state_o, state_l, state_m};
+    return {q,        k,          v,         kv_indices, block_size, block_q, mask,    scale,
+            q_offset, page_table, seqused_k, out,        lse,        state_o, state_l, state_m};
   }
 };
 
@@ -209,6 +212,76 @@ inline std::string block_sparse_gqa_prefill_explain(const BlockSparseGqaPrefill&
   char text[4096] = "";
   throw_if_failed(tessera_block_sparse_gqa_prefill_explain(&a, &c, text, sizeof text));
   return text;
+}
+
+// Rows and keys of several requests; see tessera_sequences.
+struct Sequences {
+  Tensor cu_seqlens_q = {};
+  int64_t seqlen_q = 0;
+  Tensor cu_seqlens_k = {};
+  Tensor page_table = {};
+  Tensor seqused_k = {};
+  Tensor q_offset = {};
+
+  tessera_sequences c() const { return {cu_seqlens_q, seqlen_q, cu_seqlens_k, page_table, seqused_k, q_offset}; }
+};
+
+struct MsaSparseAttention {
+  Tensor q = {};
+  Tensor k = {};
+  Tensor v = {};
+  Tensor q2k_indices = {};
+  Sequences sequences = {};
+  int64_t block_size = 128;
+  bool causal = true;
+  std::optional<float> softmax_scale = {};
+  Tensor out = {};
+  Tensor lse = {};
+
+  // Points into this object.
+  tessera_msa_sparse_attention_args c() const {
+    const tessera_mask mask = causal ? TESSERA_MASK_CAUSAL : TESSERA_MASK_NONE;
+    const float* scale = softmax_scale ? &*softmax_scale : nullptr;
+    return {q, k, v, q2k_indices, sequences.c(), block_size, mask, scale, out, lse};
+  }
+};
+
+inline void msa_sparse_attention(const MsaSparseAttention& args, const Context& context = {}) {
+  detail::run(tessera_msa_sparse_attention, args.c(), context);
+}
+inline size_t msa_sparse_attention_workspace_size(const MsaSparseAttention& args, const Context& context = {}) {
+  const auto a = args.c();
+  const auto c = context.c();
+  size_t bytes = 0;
+  throw_if_failed(tessera_msa_sparse_attention_workspace_size(&a, &c, &bytes));
+  return bytes;
+}
+inline std::string msa_sparse_attention_explain(const MsaSparseAttention& args, const Context& context = {}) {
+  const auto a = args.c();
+  const auto c = context.c();
+  char text[4096] = "";
+  throw_if_failed(tessera_msa_sparse_attention_explain(&a, &c, text, sizeof text));
+  return text;
+}
+
+struct BlockSparseAttentionSingleQ {
+  Tensor q = {};
+  Tensor k = {};
+  Tensor v = {};
+  Tensor kv_indices = {};
+  int64_t block_size = 128;
+  bool causal = true;
+  std::optional<float> softmax_scale = {};
+  Tensor q_offset = {};
+  Tensor out = {};
+  Tensor lse = {};
+};
+
+inline void block_sparse_attention_single_q(const BlockSparseAttentionSingleQ& a, const Context& context = {}) {
+  const tessera_mask mask = a.causal ? TESSERA_MASK_CAUSAL : TESSERA_MASK_NONE;
+  const float* scale = a.softmax_scale ? &*a.softmax_scale : nullptr;
+  detail::run(tessera_block_sparse_attention_single_q,
+              {a.q, a.k, a.v, a.kv_indices, a.block_size, mask, scale, a.q_offset, a.out, a.lse}, context);
 }
 
 struct CpMerge {
@@ -246,11 +319,14 @@ struct MobaSelect {
   int64_t local_blocks = 1;
   int64_t init_blocks = 0;
   Tensor q_offset = {};
+  Tensor page_table = {};
+  Tensor seqused_k = {};
   Tensor indices = {};
 };
 inline void moba_select(const MobaSelect& a, const Context& context = {}) {
   detail::run(tessera_moba_select,
-              {a.q, a.k, a.topk, a.block_size, a.block_q, a.local_blocks, a.init_blocks, a.q_offset, a.indices},
+              {a.q, a.k, a.topk, a.block_size, a.block_q, a.local_blocks, a.init_blocks, a.q_offset, a.page_table,
+               a.seqused_k, a.indices},
               context);
 }
 
@@ -265,13 +341,15 @@ struct MassSelect {
   int64_t init_blocks = 1;
   std::optional<float> softmax_scale = {};
   Tensor q_offset = {};
+  Tensor page_table = {};
+  Tensor seqused_k = {};
   Tensor indices = {};
 };
 inline void mass_select(const MassSelect& a, const Context& context = {}) {
   const float* scale = a.softmax_scale ? &*a.softmax_scale : nullptr;
   detail::run(tessera_mass_select,
               {a.q, a.k, a.topk, a.block_size, a.block_q, a.stride, a.local_blocks, a.init_blocks, scale, a.q_offset,
-               a.indices},
+               a.page_table, a.seqused_k, a.indices},
               context);
 }
 

@@ -31,6 +31,15 @@ const char* key_axes(KeyForm form) {
   return "[P, Hkv, ps, D]";
 }
 
+const char* value_axes(KeyForm form) {
+  switch (form) {
+    case KeyForm::kBatch: return "[B, Sk, Hkv, Dv]";
+    case KeyForm::kPacked: return "[total_k, Hkv, Dv]";
+    case KeyForm::kPaged: break;
+  }
+  return "[P, Hkv, ps, Dv]";
+}
+
 int key_rank(KeyForm form) { return form == KeyForm::kPacked ? 3 : 4; }
 
 int key_heads_axis(KeyForm form) { return form == KeyForm::kBatch ? 2 : 1; }
@@ -108,32 +117,35 @@ Sequences check_sequences(const tessera_tensor& q, bool packed_q, const tessera_
   return all;
 }
 
-void resolve(const Sequences& s, Sequence* table) {
-  int64_t taken = 0;  // rows before this belong to earlier requests
-  for (int64_t b = 0; b < s.count; ++b) {
-    Sequence& one = table[b];
-    one = {0, s.seqlen_q, 0, s.keys, 0};
-    if (s.cu_q.data != nullptr) {
-      const int64_t begin = s.cu_q[b];
-      const int64_t end = s.cu_q[b + 1];
-      const bool inside = begin >= taken && begin <= end && end <= s.rows;
-      one.row = inside ? begin : taken;
-      one.rows = inside ? end - begin : 0;
-      taken = one.row + one.rows;
-    } else if (s.packed_q) {
-      one.row = b * s.seqlen_q;
-    }
-    if (s.cu_k.data != nullptr) {
-      const int64_t begin = s.cu_k[b];
-      const int64_t end = s.cu_k[b + 1];
-      const bool inside = begin >= 0 && begin <= end && end <= s.keys;
-      one.key = inside ? begin : 0;
-      one.keys = inside ? end - begin : 0;
-    } else if (s.used_k.data != nullptr) {
-      one.keys = std::clamp<int64_t>(s.used_k[b], 0, s.keys);
-    }
-    one.offset = s.q_offset.data != nullptr ? s.q_offset[b] : one.keys - one.rows;
+// *taken: rows before it belong to earlier requests.
+Sequence resolve(const Sequences& s, int64_t b, int64_t* taken) {
+  Sequence one = {0, s.seqlen_q, 0, s.keys, 0};
+  if (s.cu_q.data != nullptr) {
+    const int64_t begin = s.cu_q[b];
+    const int64_t end = s.cu_q[b + 1];
+    const bool inside = begin >= *taken && begin <= end && end <= s.rows;
+    one.row = inside ? begin : *taken;
+    one.rows = inside ? end - begin : 0;
+    *taken = one.row + one.rows;
+  } else if (s.packed_q) {
+    one.row = b * s.seqlen_q;
   }
+  if (s.cu_k.data != nullptr) {
+    const int64_t begin = s.cu_k[b];
+    const int64_t end = s.cu_k[b + 1];
+    const bool inside = begin >= 0 && begin <= end && end <= s.keys;
+    one.key = inside ? begin : 0;
+    one.keys = inside ? end - begin : 0;
+  } else if (s.used_k.data != nullptr) {
+    one.keys = std::clamp<int64_t>(s.used_k[b], 0, s.keys);
+  }
+  one.offset = s.q_offset.data != nullptr ? s.q_offset[b] : one.keys - one.rows;
+  return one;
+}
+
+void resolve(const Sequences& s, Sequence* table) {
+  int64_t taken = 0;
+  for (int64_t b = 0; b < s.count; ++b) table[b] = resolve(s, b, &taken);
 }
 
 }  // namespace tessera

@@ -59,8 +59,9 @@ enum class KeyForm { kBatch, kPacked, kPaged };
 
 // `s.cu_seqlens_k` or `s.page_table` decides.
 KeyForm key_form(const tessera_sequences& s);
-// How messages write the axes of k, whose heads and features are called `heads` and `dim`.
+// How messages write the axes of k and v.
 const char* key_axes(KeyForm form);
+const char* value_axes(KeyForm form);
 int key_rank(KeyForm form);
 int key_heads_axis(KeyForm form);
 KeyView key_view(KeyForm form, const tessera_tensor& k);
@@ -73,6 +74,8 @@ Sequences check_sequences(const tessera_tensor& q, bool packed_q, const tessera_
 // Fills table[0, count). Lengths that the tensors cannot hold are cut to what they hold, negative ones are 0. A request
 // whose rows lie outside q or start before an earlier request's end is empty, so no row belongs to two requests.
 void resolve(const Sequences& s, Sequence* table);
+// One of them; called for b = 0, 1, ... with *taken = 0 before the first.
+Sequence resolve(const Sequences& s, int64_t b, int64_t* taken);
 
 // ---- For kernels. Static, so that files built with ISA flags keep their own copies. ----
 

@@ -14,6 +14,8 @@ namespace tessera {
 
 // Fills out and, if given, lse; or, if those are given, state_o, state_l and state_m.
 Status reference_block_sparse_gqa_prefill(const tessera_block_sparse_gqa_prefill_args& args);
+Status reference_msa_sparse_attention(const tessera_msa_sparse_attention_args& args);
+Status reference_block_sparse_attention_single_q(const tessera_block_sparse_attention_single_q_args& args);
 Status reference_cp_merge(const tessera_cp_merge_args& args);
 Status reference_merge_states(const tessera_merge_states_args& args);
 Status reference_moba_select(const tessera_moba_select_args& args);
@@ -23,15 +25,18 @@ Status reference_mass_select(const tessera_mass_select_args& args);
 // and row-major.
 namespace reference {
 
+// Rows and heads as in q: [B, Sq, Hq] or [total_q, Hq]; of the single query block [1, bq, H].
 struct Attention {
-  std::vector<double> out;     // [B, Sq, Hq, Dv]
-  std::vector<double> spread;  // [B, Sq, Hq, Dv]: sum_j p_j |v_j|
-  std::vector<double> lse;     // [B, Sq, Hq]
-  std::vector<double> l;       // [B, Sq, Hq]: sum_j exp(s_j - m)
-  std::vector<double> m;       // [B, Sq, Hq]: max_j s_j
-  std::vector<double> reach;   // [B, Sq, Hq]: max_j |scale| sum_d |q_d k_jd|, which the error of a score is relative to
+  std::vector<double> out;     // [..., Dv]
+  std::vector<double> spread;  // [..., Dv]: sum_j p_j |v_j|
+  std::vector<double> lse;     // [...]
+  std::vector<double> l;       // [...]: sum_j exp(s_j - m)
+  std::vector<double> m;       // [...]: max_j s_j
+  std::vector<double> reach;   // [...]: max_j |scale| sum_d |q_d k_jd|, which the error of a score is relative to
 };
 Attention attention(const tessera_block_sparse_gqa_prefill_args& args);
+Attention attention(const tessera_msa_sparse_attention_args& args);
+Attention attention(const tessera_block_sparse_attention_single_q_args& args);
 
 struct Merge {
   std::vector<double> out;     // [..., Dv]

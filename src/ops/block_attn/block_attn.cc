@@ -1,119 +1,190 @@
 #include "ops/block_attn/block_attn.h"
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <span>
 
-#include "ops/block_attn/check.h"
+#include "core/check.h"
 #include "ops/block_attn/plan.h"
 #include "ops/block_attn/variants.h"
+#include "ops/layout.h"
 #include "runtime/executor.h"
 #include "runtime/workspace.h"
 
 namespace tessera::block_attn {
 namespace {
 
-struct Prepared {
-  Problem problem;
+// A call that is about to run. The table of its requests lies at the beginning of the caller's workspace, or in a buffer
+// of its own.
+class Prepared {
+ public:
+  Prepared(const Problem& p, const tessera_context& context, const Executor& executor)
+      : context_(context), table_(context, table_bytes(p)) {
+    variant = choose_variant(variants(), context.variant, p.dtype, &status);
+    if (variant == nullptr) return;
+    auto* const requests = reinterpret_cast<Request*>(table_.data());
+    int64_t taken = 0;
+    for (int64_t b = 0; b < p.sequences.count; ++b) requests[b].seq = resolve(p.sequences, b, &taken);
+    const bool whole = executor.num_parts() == 1;
+    plan = make_plan(p, *variant->kernel(p.dtype), whole, executor.workers(), requests);
+    table = {requests, static_cast<size_t>(p.sequences.count)};
+    if (context.workspace != nullptr) {
+      context_.workspace = static_cast<std::byte*>(context.workspace) + table_bytes(p);
+      context_.workspace_bytes -= table_bytes(p);
+    }
+  }
+
+  static size_t table_bytes(const Problem& p) {
+    Layout layout;
+    layout.add(p.sequences.count, sizeof(Request));
+    return layout.bytes();
+  }
+  // For the plan's own memory: behind the table, in the caller's workspace.
+  const tessera_context& context() const { return context_; }
+
+  Status status;
+  const Variant* variant = nullptr;
   Plan plan;
-  const Variant* variant;
+  std::span<const Request> table;
+
+ private:
+  tessera_context context_;
+  Workspace table_;
 };
 
-bool is_state_form(const Args& args) { return args.state_o.ndim != 0; }
-
-Status prepare(const Args& args, bool wants_state, const tessera_context& context, const Executor& executor,
-               Prepared* prepared) {
-  if (Status s = check(args, wants_state, &prepared->problem); !s.ok()) return s;
-  const tessera_dtype dtype = prepared->problem.dtype;
-  Status complaint;
-  prepared->variant = choose_variant(variants(), context.variant, dtype, &complaint);
-  if (prepared->variant == nullptr) return complaint;
-  const bool whole = executor.num_parts() == 1;
-  prepared->plan = make_plan(prepared->problem, *prepared->variant->kernel(dtype), whole, executor.workers());
-  return {};
+// The request that item i belongs to, where each request has `share` items and `first` counts those of the ones before.
+template <class First>
+const Request& owner(std::span<const Request> table, int64_t i, const First& first) {
+  const auto after = std::partition_point(table.begin(), table.end(), [&](const Request& r) { return first(r) <= i; });
+  return *(after - 1);
 }
 
-// Marks the blocks that a list of this request and KV head holds and that its last query sees.
-void mark_used(const Problem& p, const Plan& plan, char* base, int64_t b, int64_t head) {
-  const int64_t words = (p.blocks + 63) / 64;
-  auto* used = reinterpret_cast<uint64_t*>(base + plan.used) + (b * p.kv_heads + head) * words;
+// Marks the blocks that a list of this request and KV head holds and that its last query sees, and numbers them.
+void mark_used(const Problem& p, const Plan& plan, const Request& r, char* base, int64_t head) {
+  const int64_t words = used_words(r);
+  uint64_t* const used = reinterpret_cast<uint64_t*>(base + plan.used) + first_word(p, r, head);
+  int32_t* const rank = reinterpret_cast<int32_t*>(base + plan.rank) + first_word(p, r, head);
   std::memset(used, 0, static_cast<size_t>(words) * sizeof(uint64_t));
-  for (int64_t list = 0; list < p.lists; ++list) {
-    const int64_t last = (list + 1) * p.block_q < p.queries ? (list + 1) * p.block_q : p.queries;
-    const int64_t sees = visible_keys(p, b, last - 1);
-    const int32_t* ids = p.ids + b * p.ids_request + head * p.ids_head + list * p.ids_list;
+  for (int64_t list = 0; list < r.lists; ++list) {
+    const int64_t end = std::min((list + 1) * p.block_q, r.seq.rows);
+    const int64_t sees = visible_keys(r.seq, p.causal, end - 1);
+    const int32_t* ids = ids_of(p, r, head, list);
     for (int64_t w = 0; w < p.width; ++w) {
       const int64_t id = ids[w * p.ids_entry];
-      if (id >= 0 && id < p.blocks && id * p.block < sees) used[id / 64] |= uint64_t{1} << (id % 64);
+      if (id >= 0 && id < r.blocks && id * p.block < sees) used[id / 64] |= uint64_t{1} << (id % 64);
     }
+  }
+  int32_t before = 0;
+  for (int64_t word = 0; word < words; ++word) {
+    rank[word] = before;
+    before += __builtin_popcountll(used[word]);
   }
 }
 
-void pack_used(const Problem& p, const Plan& plan, char* base, const Executor& executor) {
-  const int64_t heads = p.requests * p.kv_heads;
-  const int64_t words = (p.blocks + 63) / 64;
+void pack_used(const Problem& p, const Prepared& prepared, char* base, const Executor& executor) {
+  const Plan& plan = prepared.plan;
+  const int64_t count = p.sequences.count;
+  executor.parallel_for(
+      count * p.kv_heads,
+      [&](int64_t i, int) {
+        const Request& r = prepared.table[static_cast<size_t>(i / p.kv_heads)];
+        if (r.pack_once) mark_used(p, plan, r, base, i % p.kv_heads);
+      },
+      "mark");
   const auto* used = reinterpret_cast<const uint64_t*>(base + plan.used);
   executor.parallel_for(
-      heads, [&](int64_t i, int) { mark_used(p, plan, base, i / p.kv_heads, i % p.kv_heads); }, "mark");
-  executor.parallel_for(
-      heads * p.blocks,
+      plan.packed_blocks * p.kv_heads,
       [&](int64_t i, int) {
-        const int64_t block = i % p.blocks;
-        const int64_t bh = i / p.blocks;
-        if ((used[bh * words + block / 64] >> (block % 64) & 1) == 0) return;
-        for (int64_t piece = 0; piece < plan.tiles_per_block; ++piece) {
-          plan.kernel->pack(p, plan, base, bh / p.kv_heads, bh % p.kv_heads, block * plan.tiles_per_block + piece);
-        }
+        const Request& r = owner(prepared.table, i, [&](const Request& o) { return o.first_block * p.kv_heads; });
+        const int64_t blocks = used_words(r) * 64;
+        const int64_t head = (i - r.first_block * p.kv_heads) / blocks;
+        const int64_t block = i % blocks;
+        if ((used[first_word(p, r, head) + block / 64] >> (block % 64) & 1) == 0) return;
+        plan.kernel->pack(p, plan, r, base, head, block);
       },
       "pack");
 }
 
+// Rows between the requests and after the last belong to nobody: 0, and a logarithm of nothing.
+void clear_gap(const Problem& p, int64_t begin, int64_t end) {
+  const auto bytes = static_cast<size_t>(dtype_size(p.dtype));
+  for (int64_t t = begin; t < end; ++t) {
+    for (int64_t h = 0; h < p.kv_heads * p.group; ++h) {
+      const int64_t at = t * p.out_stride.token + h * p.out_stride.head;
+      std::memset(static_cast<char*>(p.out) + at * static_cast<int64_t>(bytes), 0,
+                  static_cast<size_t>(p.dim_v) * bytes);
+      if (p.lse != nullptr) p.lse[t * p.lse_stride.token + h * p.lse_stride.head] = -INFINITY;
+    }
+  }
+}
+
+void clear_gaps(const Problem& p, std::span<const Request> table, const Executor& executor) {
+  const auto count = static_cast<int64_t>(table.size());
+  const auto end_of = [&](int64_t i) {
+    const Sequence& s = table[static_cast<size_t>(i)].seq;
+    return s.row + s.rows;
+  };
+  executor.parallel_for(
+      count + 1,
+      [&](int64_t i, int) {
+        clear_gap(p, i == 0 ? 0 : end_of(i - 1), i == count ? p.sequences.rows : table[static_cast<size_t>(i)].seq.row);
+      },
+      "clear");
+}
+
 }  // namespace
 
-Status run(const Args& args, bool wants_state, const tessera_context& context) {
+Status run(const Problem& p, const tessera_context& context) {
   const Executor executor(context.executor);
-  Prepared prepared;
-  if (Status s = prepare(args, wants_state, context, executor, &prepared); !s.ok()) return s;
-  const Problem& p = prepared.problem;
+  Prepared prepared(p, context, executor);
+  if (!prepared.status.ok()) return prepared.status;
   const Plan& plan = prepared.plan;
-  const Workspace workspace(context, plan.bytes);
+  const Workspace workspace(prepared.context(), plan.bytes);
   char* base = reinterpret_cast<char*>(workspace.data());
 
-  if (plan.pack_once) pack_used(p, plan, base, executor);
+  if (p.sequences.packed_q) clear_gaps(p, prepared.table, executor);
+  if (plan.packed_blocks > 0) pack_used(p, prepared, base, executor);
   // One KV head's tiles follow each other, so its packed blocks stay in the caches; late queries first, since under a
   // causal mask they have the most to do.
   const int64_t chunks = plan.split ? plan.max_chunks : 1;
-  const int64_t heads = p.requests * p.kv_heads;
+  const auto first_tile = [&](const Request& r) { return r.first_tile * p.kv_heads; };
   executor.parallel_for(
-      heads * plan.tiles * chunks,
+      plan.tiles * p.kv_heads * chunks,
       [&](int64_t i, int worker) {
-        const int64_t bh = i / (plan.tiles * chunks);
-        const int64_t tile = plan.tiles - 1 - i / chunks % plan.tiles;
-        plan.kernel->attend(p, plan, base, bh / p.kv_heads, bh % p.kv_heads, tile, i % chunks, worker);
+        const Request& r = owner(prepared.table, i / chunks, first_tile);
+        const int64_t local = i / chunks - first_tile(r);
+        const int64_t tile = r.tiles - 1 - local % r.tiles;
+        plan.kernel->attend(p, plan, r, base, local / r.tiles, tile, i % chunks, worker);
       },
       "attend");
   if (!plan.split) return {};
   executor.parallel_for(
-      heads * plan.tiles,
+      plan.tiles * p.kv_heads,
       [&](int64_t i, int worker) {
-        const int64_t bh = i / plan.tiles;
-        plan.kernel->merge(p, plan, base, bh / p.kv_heads, bh % p.kv_heads, i % plan.tiles, worker);
+        const Request& r = owner(prepared.table, i, first_tile);
+        const int64_t local = i - first_tile(r);
+        plan.kernel->merge(p, plan, r, base, local / r.tiles, local % r.tiles, worker);
       },
       "merge");
   return {};
 }
 
-Status workspace_size(const Args& args, const tessera_context& context, size_t* bytes) {
+Status workspace_size(const Problem& p, const tessera_context& context, size_t* bytes) {
   const Executor executor(context.executor);
-  Prepared prepared;
-  if (Status s = prepare(args, is_state_form(args), context, executor, &prepared); !s.ok()) return s;
-  *bytes = prepared.plan.bytes;
-  return {};
+  tessera_context without = context;
+  without.workspace = nullptr;
+  const Prepared prepared(p, without, executor);
+  if (prepared.status.ok()) *bytes = Prepared::table_bytes(p) + prepared.plan.bytes;
+  return prepared.status;
 }
 
-Status explain(const Args& args, const tessera_context& context, std::string* text) {
+Status explain(const Problem& p, const tessera_context& context, std::string* text) {
   const Executor executor(context.executor);
-  Prepared prepared;
-  if (Status s = prepare(args, is_state_form(args), context, executor, &prepared); !s.ok()) return s;
-  const Problem& p = prepared.problem;
+  tessera_context without = context;
+  without.workspace = nullptr;
+  const Prepared prepared(p, without, executor);
+  if (!prepared.status.ok()) return prepared.status;
   const Plan& plan = prepared.plan;
   text->clear();
   const auto line = [&](const std::string& what) { *text += what + "\n"; };
@@ -123,16 +194,19 @@ Status explain(const Args& args, const tessera_context& context, std::string* te
     line(context.variant != nullptr ? std::string("variant ") + v.name + ": another was asked for"
                                     : why_not(v, p.dtype));
   }
+  const auto packing =
+      std::count_if(prepared.table.begin(), prepared.table.end(), [](const Request& r) { return r.pack_once; });
   line(std::string("variant: ") + prepared.variant->name);
-  line("query tiles: " + number(plan.tiles) + " per request and KV head, up to " + number(plan.tile_tokens) +
-       " tokens x " + number(p.group) + " heads");
+  line("query tiles: " + number(plan.tiles) + " per KV head, up to " + number(plan.tile_tokens) + " tokens x " +
+       number(p.group) + " heads");
   line("key tiles: " + number(plan.key_tile) + " keys, " + number(plan.tiles_per_block) + " per block");
-  line(std::string("packing: ") + (plan.pack_once ? "each used block once per call" : "on the fly in each task") +
-       ", " + number(plan.packed_k_bytes + plan.packed_v_bytes) + " bytes per key tile");
+  line("packing: each used block once per call in " + number(packing) + " of " + number(prepared.table.size()) +
+       " requests, else on the fly in each task; " + number(plan.packed_k_bytes + plan.packed_v_bytes) +
+       " bytes per key tile");
   line("chunks: up to " + number(plan.max_chunks) + " of " + number(plan.chunk_tiles * plan.key_tile) + " keys, " +
        (plan.split ? "each a task" : "in one task"));
-  line("workspace: " + number(plan.bytes) + " bytes, " + number(plan.scratch.bytes) + " of them for each of " +
-       number(executor.workers()) + " workers");
+  line("workspace: " + number(Prepared::table_bytes(p) + plan.bytes) + " bytes, " + number(plan.scratch.bytes) +
+       " of them for each of " + number(executor.workers()) + " workers");
   return {};
 }
 

@@ -36,11 +36,11 @@ struct BlockAttn {
 
   const Problem& p;
   const Plan& plan;
+  const Request& r;
   char* base;
-  int64_t b;     // request
   int64_t head;  // KV head
   int64_t tile;
-  int64_t first_token;
+  int64_t first_token;  // of the request
   int64_t tokens;
   int64_t first_list;
   int64_t lists;
@@ -53,25 +53,25 @@ struct BlockAttn {
     return reinterpret_cast<T*>(scratch + offset);
   }
 
-  BlockAttn(const Problem& problem, const Plan& a_plan, char* workspace, int64_t request, int64_t kv_head,
+  BlockAttn(const Problem& problem, const Plan& a_plan, const Request& request, char* workspace, int64_t kv_head,
             int64_t a_tile, int worker)
-      : p(problem), plan(a_plan), base(workspace), b(request), head(kv_head), tile(a_tile) {
+      : p(problem), plan(a_plan), r(request), base(workspace), head(kv_head), tile(a_tile) {
     if (plan.tiles_per_list > 1) {  // an even share of one list's tokens
       first_list = tile / plan.tiles_per_list;
       const int64_t part = tile % plan.tiles_per_list;
       const int64_t list_begin = first_list * p.block_q;
-      const int64_t left = p.queries - list_begin;
+      const int64_t left = r.seq.rows - list_begin;
       const int64_t size = left < p.block_q ? left : p.block_q;
       first_token = list_begin + part * size / plan.tiles_per_list;
       tokens = list_begin + (part + 1) * size / plan.tiles_per_list - first_token;
       lists = 1;
     } else {
       first_list = tile * plan.lists_per_tile;
-      const int64_t left = p.lists - first_list;
+      const int64_t left = r.lists - first_list;
       lists = left < plan.lists_per_tile ? left : plan.lists_per_tile;
       first_token = first_list * p.block_q;
       const int64_t end = (first_list + lists) * p.block_q;
-      tokens = (end < p.queries ? end : p.queries) - first_token;
+      tokens = (end < r.seq.rows ? end : r.seq.rows) - first_token;
     }
     scratch = base + plan.workers + static_cast<size_t>(worker) * plan.scratch.bytes;
     o_vecs = P::vecs(p.dim_v);
@@ -84,66 +84,70 @@ struct BlockAttn {
 
   // ---- Packed keys and values ----------------------------------------------------------------------------------------
 
-  struct KeyTile {
-    int64_t begin;     // first key
-    int keys;          // keys that exist in it
-    const operand* k;  // packed, [dim steps][keys]
-    const operand* v;  // packed, [keys steps][dim_v]
-    const In* v_rows;  // row-major source of v
+  // The keys of a key tile that exist, in order.
+  struct Keys {
+    int64_t begin;  // where the tile begins
+    int count;
+    const In* k[kKeyTile];
+    const In* v[kKeyTile];
+    uint8_t place[kKeyTile];  // of each key, from `begin`
+  };
+
+  struct Packed {
+    const operand* k;  // [dim steps][keys]
+    const operand* v;  // [keys steps][dim_v]
     bool finite;       // all of v
   };
 
-  static int64_t tile_begin(const Problem& p, const Plan& plan, int64_t key_tile) {
-    return key_tile / plan.tiles_per_block * p.block + key_tile % plan.tiles_per_block * plan.key_tile;
-  }
-  static int tile_keys(const Problem& p, const Plan& plan, int64_t key_tile) {
-    const int64_t begin = tile_begin(p, plan, key_tile);
-    const int64_t block_end = (key_tile / plan.tiles_per_block + 1) * p.block;
-    int64_t end = begin + plan.key_tile;
-    if (end > block_end) end = block_end;
-    if (end > p.keys) end = p.keys;
-    return end > begin ? static_cast<int>(end - begin) : 0;
-  }
-  static const In* value_rows(const Problem& p, int64_t b, int64_t head, int64_t key) {
-    return static_cast<const In*>(p.v) + b * p.v_stride.request + key * p.v_stride.token + head * p.v_stride.head;
+  static void locate(const Problem& p, const Plan& plan, const Request& r, int64_t head, int64_t block, int64_t piece,
+                     Keys* keys) {
+    keys->begin = block * p.block + piece * plan.key_tile;
+    int64_t end = keys->begin + plan.key_tile;
+    if (end > (block + 1) * p.block) end = (block + 1) * p.block;
+    if (end > r.seq.keys) end = r.seq.keys;
+    const int n = end > keys->begin ? static_cast<int>(end - keys->begin) : 0;
+    keys->count = locate_keys(p.k, p.pages, r.seq, r.b, head, keys->begin, n, keys->k, keys->place);
+    locate_keys(p.v, p.pages, r.seq, r.b, head, keys->begin, n, keys->v, keys->place);
   }
 
-  // Packs K and V of a key tile behind one another; returns whether V is finite.
-  static bool pack_into(const Problem& p, const Plan& plan, int64_t b, int64_t head, int64_t key_tile,
-                        operand* packed) {
-    const int64_t begin = tile_begin(p, plan, key_tile);
-    const int keys = tile_keys(p, plan, key_tile);
-    const In* k =
-        static_cast<const In*>(p.k) + b * p.k_stride.request + begin * p.k_stride.token + head * p.k_stride.head;
-    P::pack_keys(k, p.k_stride.token, keys, static_cast<int>(p.dim), packed);
-    return P::pack_values(value_rows(p, b, head, begin), p.v_stride.token, keys, static_cast<int>(plan.key_tile),
-                          static_cast<int>(p.dim_v), packed + plan.packed_k_bytes / sizeof(operand));
+  static Packed pack_keys(const Problem& p, const Plan& plan, const Keys& keys, operand* to) {
+    operand* v = to + plan.packed_k_bytes / sizeof(operand);
+    P::pack_keys(keys.k, keys.count, static_cast<int>(p.dim), to);
+    const bool finite =
+        P::pack_values(keys.v, keys.count, static_cast<int>(plan.key_tile), static_cast<int>(p.dim_v), v);
+    return {to, v, finite};
   }
 
-  static void pack(const Problem& p, const Plan& plan, char* base, int64_t b, int64_t head, int64_t key_tile) {
-    const int64_t slot = (b * p.kv_heads + head) * plan.key_tiles + key_tile;
-    char* packed = base + plan.packed + static_cast<size_t>(slot) * (plan.packed_k_bytes + plan.packed_v_bytes);
-    const bool finite = pack_into(p, plan, b, head, key_tile, reinterpret_cast<operand*>(packed));
-    *(base + plan.finite + slot) = finite ? 1 : 0;
+  // Where a used block's packed pieces begin, counted in key tiles.
+  static int64_t slot_of(const Problem& p, const Plan& plan, const Request& r, const char* base, int64_t head,
+                         int64_t block) {
+    const int64_t word = first_word(p, r, head) + block / 64;
+    const uint64_t used = reinterpret_cast<const uint64_t*>(base + plan.used)[word];
+    const uint64_t before = used & ((uint64_t{1} << (block % 64)) - 1);
+    const int64_t rank = reinterpret_cast<const int32_t*>(base + plan.rank)[word] + __builtin_popcountll(before);
+    return (r.first_slot * p.kv_heads + head * r.slots + rank) * plan.tiles_per_block;
+  }
+  static operand* packed_at(const Plan& plan, char* base, int64_t slot) {
+    const size_t bytes = plan.packed_k_bytes + plan.packed_v_bytes;
+    return reinterpret_cast<operand*>(base + plan.packed + static_cast<size_t>(slot) * bytes);
   }
 
-  KeyTile key_tile_at(int64_t key_tile) const {
-    KeyTile kt;
-    kt.begin = tile_begin(p, plan, key_tile);
-    kt.keys = tile_keys(p, plan, key_tile);
-    kt.v_rows = value_rows(p, b, head, kt.begin);
-    if (plan.pack_once) {
-      const int64_t slot = (b * p.kv_heads + head) * plan.key_tiles + key_tile;
-      kt.k = reinterpret_cast<const operand*>(base + plan.packed +
-                                              static_cast<size_t>(slot) * (plan.packed_k_bytes + plan.packed_v_bytes));
-      kt.finite = *(base + plan.finite + slot) != 0;
-    } else {
-      operand* packed = at<operand>(plan.scratch.packed);
-      kt.finite = pack_into(p, plan, b, head, key_tile, packed);
-      kt.k = packed;
+  static void pack(const Problem& p, const Plan& plan, const Request& r, char* base, int64_t head, int64_t block) {
+    const int64_t slot = slot_of(p, plan, r, base, head, block);
+    for (int64_t piece = 0; piece < plan.tiles_per_block; ++piece) {
+      Keys keys;
+      locate(p, plan, r, head, block, piece, &keys);
+      if (keys.count == 0) continue;
+      const Packed packed = pack_keys(p, plan, keys, packed_at(plan, base, slot + piece));
+      *(base + plan.finite + slot + piece) = packed.finite ? 1 : 0;
     }
-    kt.v = kt.k + plan.packed_k_bytes / sizeof(operand);
-    return kt;
+  }
+
+  Packed packed_keys(const Keys& keys, int64_t block, int64_t piece) const {
+    if (!r.pack_once) return pack_keys(p, plan, keys, at<operand>(plan.scratch.packed));
+    const int64_t slot = slot_of(p, plan, r, base, head, block) + piece;
+    const operand* k = packed_at(plan, base, slot);
+    return {k, k + plan.packed_k_bytes / sizeof(operand), *(base + plan.finite + slot) != 0};
   }
 
   // ---- Before the walk ---------------------------------------------------------------------------------------------------
@@ -152,12 +156,12 @@ struct BlockAttn {
   void read_lists() const {
     uint64_t* members = at<uint64_t>(plan.scratch.members);
     uint64_t* touched = at<uint64_t>(plan.scratch.touched);
-    memset(touched, 0, static_cast<size_t>((p.blocks + 63) / 64) * sizeof(uint64_t));
+    memset(touched, 0, static_cast<size_t>(used_words(r)) * sizeof(uint64_t));
     for (int64_t i = 0; i < lists; ++i) {
-      const int32_t* ids = p.ids + b * p.ids_request + head * p.ids_head + (first_list + i) * p.ids_list;
+      const int32_t* ids = ids_of(p, r, head, first_list + i);
       for (int64_t w = 0; w < p.width; ++w) {
         const int64_t id = ids[w * p.ids_entry];
-        if (id < 0 || id >= p.blocks) continue;
+        if (id < 0 || id >= r.blocks) continue;
         const uint64_t bit = uint64_t{1} << (id % 64);
         if ((touched[id / 64] & bit) == 0) members[id] = 0;
         touched[id / 64] |= bit;
@@ -173,8 +177,7 @@ struct BlockAttn {
     constexpr int kWide = kLanes * Isa::kPair;
     for (int64_t t = 0; t < tokens; ++t) {
       for (int64_t g = 0; g < p.group; ++g) {
-        const In* from = static_cast<const In*>(p.q) + b * p.q_stride.request + (first_token + t) * p.q_stride.token +
-                         (head * p.group + g) * p.q_stride.head;
+        const In* from = static_cast<const In*>(p.q) + row_at(p.q_stride, first_token + t, head * p.group + g);
         for (int d = 0; d < dim; d += kWide) Isa::store_unit(to + d, Isa::units(from + d, dim - d));
         if (p.scale < 0) {
           for (int d = 0; d < dim; ++d) to[d] = Isa::negate(to[d]);
@@ -184,15 +187,21 @@ struct BlockAttn {
     }
   }
 
-  typename Softmax::Row row_state(int64_t r) const {
-    return {at<float>(plan.scratch.m) + r, at<float>(plan.scratch.l) + r * kLanes,
-            at<float>(plan.scratch.max) + r * kLanes, at<float>(plan.scratch.o) + r * plan.o_row};
+  typename Softmax::Row row_state(int64_t row) const {
+    return {at<float>(plan.scratch.m) + row, at<float>(plan.scratch.l) + row * kLanes,
+            at<float>(plan.scratch.max) + row * kLanes, at<float>(plan.scratch.o) + row * plan.o_row};
+  }
+
+  // Offset of query t and head h in q and in the outputs.
+  int64_t row_at(const Strides& s, int64_t t, int64_t h) const {
+    return r.b * s.request + (r.seq.row + t) * s.token + h * s.head;
   }
 
   // ---- One key tile ----------------------------------------------------------------------------------------------------------
 
   // rows, limits: the rows that see at least one key of the tile, and how many each sees.
-  void attend_key_tile(const KeyTile& kt, const int32_t* rows, const int32_t* limits, int64_t count) const {
+  void attend_keys(const Keys& keys, const Packed& packed, const int32_t* rows, const int32_t* limits,
+                   int64_t count) const {
     const operand** q_rows = at<const operand*>(plan.scratch.q_rows);
     float** o_rows = at<float*>(plan.scratch.o_rows);
     for (int64_t i = 0; i < count; ++i) {
@@ -202,16 +211,17 @@ struct BlockAttn {
     const int64_t groups = (count + kGroupRows - 1) / kGroupRows;
     for (int64_t g = 0; g < groups; ++g) {
       const int64_t i = g * count / groups;
-      attend_group(kt, rows + i, limits + i, q_rows + i, o_rows + i, static_cast<int>((g + 1) * count / groups - i));
+      attend_group(keys, packed, rows + i, limits + i, q_rows + i, o_rows + i,
+                   static_cast<int>((g + 1) * count / groups - i));
     }
   }
 
-  void attend_group(const KeyTile& kt, const int32_t* rows, const int32_t* limits, const operand* const* q_rows,
-                    float* const* o_rows, int n) const {
+  void attend_group(const Keys& keys, const Packed& packed, const int32_t* rows, const int32_t* limits,
+                    const operand* const* q_rows, float* const* o_rows, int n) const {
     float* s_rows[kGroupRows];
     const operand* p_rows[kGroupRows];
     int most = 0;
-    int least = kt.keys;
+    int least = keys.count;
     for (int i = 0; i < n; ++i) {
       s_rows[i] = at<float>(plan.scratch.scores) + i * plan.score_row;
       p_rows[i] = at<operand>(plan.scratch.probs) + i * plan.score_row;
@@ -220,15 +230,15 @@ struct BlockAttn {
     }
     const int dim_steps = P::steps(p.dim);
     const int s_vecs = P::vecs(most);
-    G::all(kt.k, P::vecs(kt.keys), dim_steps, dim_steps, s_vecs, false, n, q_rows, s_rows, kt.v);
+    G::all(packed.k, P::vecs(keys.count), dim_steps, dim_steps, s_vecs, false, n, q_rows, s_rows, packed.v);
     for (int i = 0; i < n; ++i) {
       operand* probs = at<operand>(plan.scratch.probs) + i * plan.score_row;
       Softmax::step(s_rows[i], probs, limits[i], s_vecs, factor, row_state(rows[i]), o_vecs);
     }
-    if (kt.finite || least == kt.keys) {
-      add_values(kt.v, P::steps(most), n, p_rows, o_rows, kt.k);
+    if (packed.finite || least == keys.count) {
+      add_values(packed.v, P::steps(most), n, p_rows, o_rows, packed.k);
     } else {
-      add_values_hiding(kt, limits, n, p_rows, o_rows);
+      add_values_hiding(keys, packed.k, limits, n, p_rows, o_rows);
     }
   }
 
@@ -239,15 +249,14 @@ struct BlockAttn {
 
   // The slow, exact way for a tile in which an invisible value may be NaN or infinite: 0 * NaN would reach the row, so
   // rows that see equally many keys get values packed up to there.
-  void add_values_hiding(const KeyTile& kt, const int32_t* limits, int n, const operand* const* p_rows,
-                         float* const* o_rows) const {
+  void add_values_hiding(const Keys& keys, const operand* next, const int32_t* limits, int n,
+                         const operand* const* p_rows, float* const* o_rows) const {
     operand* patched = at<operand>(plan.scratch.patched);
     for (int i = 0; i < n;) {
       int end = i + 1;
       while (end < n && limits[end] == limits[i]) ++end;
-      P::pack_values(kt.v_rows, p.v_stride.token, limits[i], static_cast<int>(plan.key_tile), static_cast<int>(p.dim_v),
-                     patched);
-      add_values(patched, P::steps(limits[i]), end - i, p_rows + i, o_rows + i, kt.k);
+      P::pack_values(keys.v, limits[i], static_cast<int>(plan.key_tile), static_cast<int>(p.dim_v), patched);
+      add_values(patched, P::steps(limits[i]), end - i, p_rows + i, o_rows + i, next);
       i = end;
     }
   }
@@ -259,20 +268,20 @@ struct BlockAttn {
     const uint64_t* members = at<uint64_t>(plan.scratch.members);
     const uint64_t* touched = at<uint64_t>(plan.scratch.touched);
     int64_t done[kTileLists] = {};  // key tiles of each list so far
-    for (int64_t word = 0; word < (p.blocks + 63) / 64; ++word) {
+    for (int64_t word = 0; word < used_words(r); ++word) {
       for (uint64_t bits = touched[word]; bits != 0; bits &= bits - 1) {
         const int64_t block = word * 64 + __builtin_ctzll(bits);
         for (int64_t piece = 0; piece < plan.tiles_per_block; ++piece) {
-          visit(block * plan.tiles_per_block + piece, members[block], chunk, done);
+          visit(block, piece, members[block], chunk, done);
         }
       }
     }
   }
 
-  void visit(int64_t key_tile, uint64_t members, int64_t chunk, int64_t* done) const {
-    const int64_t begin = tile_begin(p, plan, key_tile);
-    const int keys = tile_keys(p, plan, key_tile);
-    if (keys == 0) return;
+  void visit(int64_t block, int64_t piece, uint64_t members, int64_t chunk, int64_t* done) const {
+    Keys keys;
+    locate(p, plan, r, head, block, piece, &keys);
+    if (keys.count == 0) return;
     const int64_t* visible = at<int64_t>(plan.scratch.visible);
     int32_t* rows = at<int32_t>(plan.scratch.rows);
     int32_t* limits = at<int32_t>(plan.scratch.limits);
@@ -286,71 +295,70 @@ struct BlockAttn {
       const int64_t list_begin = lists == 1 ? 0 : i * p.block_q;
       const int64_t list_end = lists == 1 ? tokens : list_begin + p.block_q < tokens ? list_begin + p.block_q : tokens;
       for (int64_t t = list_begin; t < list_end; ++t) {
-        const int64_t sees = visible[t] - begin;
-        if (sees <= 0) continue;
+        const int sees = places_before(keys.place, keys.count, visible[t] - keys.begin);
+        if (sees == 0) continue;
         for (int64_t g = 0; g < p.group; ++g, ++count) {
           rows[count] = static_cast<int32_t>(t * p.group + g);
-          limits[count] = sees < keys ? static_cast<int32_t>(sees) : keys;
+          limits[count] = sees;
           if (chunk < 0 && starts && at_chunk > 0) fold(rows[count]);
         }
       }
     }
-    if (count > 0) attend_key_tile(key_tile_at(key_tile), rows, limits, count);
+    if (count > 0) attend_keys(keys, packed_keys(keys, block, piece), rows, limits, count);
   }
 
   // ---- States ----------------------------------------------------------------------------------------------------------------------
 
-  typename Softmax::Part part_of(int64_t r) const {
-    const typename Softmax::Row row = row_state(r);
-    return {*row.m, Isa::reduce_add(Isa::load(row.l)), Isa::reduce_max(Isa::load(row.max)), row.o};
+  typename Softmax::Part part_of(int64_t row) const {
+    const typename Softmax::Row state = row_state(row);
+    return {*state.m, Isa::reduce_add(Isa::load(state.l)), Isa::reduce_max(Isa::load(state.max)), state.o};
   }
-  // The merged chunks of row r; numbers are m, l, max.
+  // The merged chunks of a row; numbers are m, l, max.
   static typename Softmax::Part part_at(const float* numbers, float* o) {
     return {numbers[0], numbers[1], numbers[2], o};
   }
 
-  void clear_sum(int64_t r) const {
-    float* sum = at<float>(plan.scratch.sum) + r * 3;
+  void clear_sum(int64_t row) const {
+    float* sum = at<float>(plan.scratch.sum) + row * 3;
     sum[0] = -INFINITY;
     sum[1] = 0.0f;
     sum[2] = -INFINITY;
-    memset(at<float>(plan.scratch.sum_o) + r * plan.o_row, 0, static_cast<size_t>(plan.o_row) * sizeof(float));
+    memset(at<float>(plan.scratch.sum_o) + row * plan.o_row, 0, static_cast<size_t>(plan.o_row) * sizeof(float));
   }
-  void merge_into_sum(int64_t r, const typename Softmax::Part& from) const {
-    float* sum = at<float>(plan.scratch.sum) + r * 3;
-    typename Softmax::Part into = part_at(sum, at<float>(plan.scratch.sum_o) + r * plan.o_row);
+  void merge_into_sum(int64_t row, const typename Softmax::Part& from) const {
+    float* sum = at<float>(plan.scratch.sum) + row * 3;
+    typename Softmax::Part into = part_at(sum, at<float>(plan.scratch.sum_o) + row * plan.o_row);
     Softmax::merge(&into, from, o_vecs);
     sum[0] = into.m;
     sum[1] = into.l;
     sum[2] = into.max;
   }
-  // Ends row r's chunk and begins the next.
-  void fold(int64_t r) const {
-    merge_into_sum(r, part_of(r));
-    clear_row(r);
+  // Ends a row's chunk and begins the next.
+  void fold(int64_t row) const {
+    merge_into_sum(row, part_of(row));
+    clear_row(row);
   }
-  void clear_row(int64_t r) const {
-    const typename Softmax::Row row = row_state(r);
-    Softmax::clear(row, o_vecs);
-    Isa::store(row.max, Isa::set1(-INFINITY));
+  void clear_row(int64_t row) const {
+    const typename Softmax::Row state = row_state(row);
+    Softmax::clear(state, o_vecs);
+    Isa::store(state.max, Isa::set1(-INFINITY));
   }
 
   // ---- Output -----------------------------------------------------------------------------------------------------------------------
 
-  void finish_row(int64_t r, const typename Softmax::Part& part) const {
-    const int64_t t = first_token + r / p.group;
-    const int64_t h = head * p.group + r % p.group;
+  void finish_row(int64_t row, const typename Softmax::Part& part) const {
+    const int64_t t = first_token + row / p.group;
+    const int64_t h = head * p.group + row % p.group;
     const bool empty = part.m == -INFINITY && part.l == 0.0f;
     if (p.o != nullptr) {
       finish_state(t, h, part, empty);
       return;
     }
-    In* out = static_cast<In*>(p.out) + b * p.out_stride.request + t * p.out_stride.token + h * p.out_stride.head;
+    In* out = static_cast<In*>(p.out) + row_at(p.out_stride, t, h);
     store_row(out, part.o, empty ? 0.0f : 1.0f / part.l);
     if (p.lse != nullptr) {
       const double ln2 = 0.6931471805599453;
-      float* lse = p.lse + b * p.lse_stride.request + t * p.lse_stride.token + h * p.lse_stride.head;
-      *lse =
+      p.lse[row_at(p.lse_stride, t, h)] =
           empty ? -INFINITY : static_cast<float>(static_cast<double>(part.m) * ln2 + log(static_cast<double>(part.l)));
     }
   }
@@ -359,10 +367,9 @@ struct BlockAttn {
   void finish_state(int64_t t, int64_t h, const typename Softmax::Part& part, bool empty) const {
     const double to_max = static_cast<double>(part.m) - static_cast<double>(part.max) * factor;
     const float weight = empty ? 0.0f : static_cast<float>(::exp2(to_max));
-    store_row(p.o + b * p.o_stride.request + t * p.o_stride.token + h * p.o_stride.head, part.o, weight);
-    p.l[b * p.l_stride.request + t * p.l_stride.token + h * p.l_stride.head] = part.l * weight;
-    p.m[b * p.m_stride.request + t * p.m_stride.token + h * p.m_stride.head] =
-        empty ? -INFINITY : part.max * fabsf(p.scale);
+    store_row(p.o + row_at(p.o_stride, t, h), part.o, weight);
+    p.l[row_at(p.l_stride, t, h)] = part.l * weight;
+    p.m[row_at(p.m_stride, t, h)] = empty ? -INFINITY : part.max * fabsf(p.scale);
   }
 
   template <class Out>
@@ -376,54 +383,55 @@ struct BlockAttn {
   // ---- Tasks ---------------------------------------------------------------------------------------------------------------------------
 
   float* partial(int64_t chunk) const {
-    const int64_t slot = ((b * p.kv_heads + head) * plan.tiles + tile) * plan.max_chunks + chunk;
+    const int64_t slot = (r.first_tile * p.kv_heads + head * r.tiles + tile) * plan.max_chunks + chunk;
     return reinterpret_cast<float*>(base + plan.partial + static_cast<size_t>(slot) * plan.partial_bytes);
   }
   int64_t partial_row() const { return plan.o_row + 3; }
 
-  static void attend(const Problem& p, const Plan& plan, char* base, int64_t b, int64_t head, int64_t tile,
+  static void attend(const Problem& p, const Plan& plan, const Request& r, char* base, int64_t head, int64_t tile,
                      int64_t chunk, int worker) {
-    const BlockAttn self(p, plan, base, b, head, tile, worker);
+    const BlockAttn self(p, plan, r, base, head, tile, worker);
     const int64_t rows = self.tokens * p.group;
     const bool folds = !plan.split && plan.max_chunks > 1;
     self.read_lists();
     self.load_q();
     for (int64_t t = 0; t < self.tokens; ++t) {
-      self.template at<int64_t>(plan.scratch.visible)[t] = visible_keys(p, b, self.first_token + t);
+      self.template at<int64_t>(plan.scratch.visible)[t] = visible_keys(r.seq, p.causal, self.first_token + t);
     }
-    for (int64_t r = 0; r < rows; ++r) {
-      self.clear_row(r);
-      if (folds) self.clear_sum(r);
+    for (int64_t row = 0; row < rows; ++row) {
+      self.clear_row(row);
+      if (folds) self.clear_sum(row);
     }
     self.walk(plan.split ? chunk : -1);
-    for (int64_t r = 0; r < rows; ++r) {
-      const typename Softmax::Part part = self.part_of(r);
+    for (int64_t row = 0; row < rows; ++row) {
+      const typename Softmax::Part part = self.part_of(row);
       if (plan.split) {
-        float* to = self.partial(chunk) + r * self.partial_row();
+        float* to = self.partial(chunk) + row * self.partial_row();
         to[0] = part.m;
         to[1] = part.l;
         to[2] = part.max;
         memcpy(to + 3, part.o, static_cast<size_t>(plan.o_row) * sizeof(float));
       } else if (folds) {
-        self.merge_into_sum(r, part);
-        self.finish_row(r, part_at(self.template at<float>(plan.scratch.sum) + r * 3,
-                                   self.template at<float>(plan.scratch.sum_o) + r * plan.o_row));
+        self.merge_into_sum(row, part);
+        self.finish_row(row, part_at(self.template at<float>(plan.scratch.sum) + row * 3,
+                                     self.template at<float>(plan.scratch.sum_o) + row * plan.o_row));
       } else {
-        self.finish_row(r, part);
+        self.finish_row(row, part);
       }
     }
   }
 
-  static void merge(const Problem& p, const Plan& plan, char* base, int64_t b, int64_t head, int64_t tile, int worker) {
-    const BlockAttn self(p, plan, base, b, head, tile, worker);
-    for (int64_t r = 0; r < self.tokens * p.group; ++r) {
-      self.clear_sum(r);
+  static void merge(const Problem& p, const Plan& plan, const Request& r, char* base, int64_t head, int64_t tile,
+                    int worker) {
+    const BlockAttn self(p, plan, r, base, head, tile, worker);
+    for (int64_t row = 0; row < self.tokens * p.group; ++row) {
+      self.clear_sum(row);
       for (int64_t chunk = 0; chunk < plan.max_chunks; ++chunk) {
-        float* from = self.partial(chunk) + r * self.partial_row();
-        self.merge_into_sum(r, part_at(from, from + 3));
+        float* from = self.partial(chunk) + row * self.partial_row();
+        self.merge_into_sum(row, part_at(from, from + 3));
       }
-      self.finish_row(r, part_at(self.template at<float>(plan.scratch.sum) + r * 3,
-                                 self.template at<float>(plan.scratch.sum_o) + r * plan.o_row));
+      self.finish_row(row, part_at(self.template at<float>(plan.scratch.sum) + row * 3,
+                                   self.template at<float>(plan.scratch.sum_o) + row * plan.o_row));
     }
   }
 

@@ -7,35 +7,64 @@
 namespace tessera::block_attn {
 namespace {
 
+struct Longest {
+  int64_t rows = 1;
+  int64_t keys = 1;
+  int64_t tiles = 0;
+  int64_t blocks = 0;
+};
+
+Longest longest_of(const Request* requests, int64_t count) {
+  Longest longest;
+  for (int64_t b = 0; b < count; ++b) {
+    longest.rows = std::max(longest.rows, requests[b].seq.rows);
+    longest.keys = std::max(longest.keys, requests[b].seq.keys);
+    longest.tiles = std::max(longest.tiles, requests[b].tiles);
+    longest.blocks = std::max(longest.blocks, requests[b].blocks);
+  }
+  return longest;
+}
+
 // Tokens of a list are cut evenly, or several short lists share a tile.
-void cut_queries(const Problem& p, const Kernel& kernel, Plan* plan) {
-  const int64_t tokens = std::max<int64_t>(1, kernel.tile_rows / p.group);
-  const int64_t longest = std::max<int64_t>(1, std::min(p.block_q, p.queries));
+void cut_queries(const Problem& p, int64_t longest_rows, Plan* plan) {
+  const int64_t tokens = std::max<int64_t>(1, plan->kernel->tile_rows / p.group);
+  const int64_t longest = std::min(p.block_q, longest_rows);
   plan->tiles_per_list = ceil_div(longest, tokens);
   plan->lists_per_tile = std::clamp<int64_t>(tokens / longest, 1, kTileLists);
-  if (plan->tiles_per_list > 1) {
-    plan->tile_tokens = ceil_div(longest, plan->tiles_per_list);
-    plan->tiles = p.lists * plan->tiles_per_list;
-  } else {
-    plan->tile_tokens = plan->lists_per_tile * longest;
-    plan->tiles = ceil_div(p.lists, plan->lists_per_tile);
+  plan->tile_tokens =
+      plan->tiles_per_list > 1 ? ceil_div(longest, plan->tiles_per_list) : plan->lists_per_tile * longest;
+}
+
+void cut_keys(const Problem& p, int64_t longest_keys, Plan* plan) {
+  plan->key_tile = std::min({p.block, kKeyTile, longest_keys});
+  plan->tiles_per_block = ceil_div(std::min(p.block, longest_keys), plan->key_tile);
+  plan->chunk_tiles = std::max<int64_t>(1, kChunkKeys / plan->key_tile);
+}
+
+void cut_requests(const Problem& p, bool whole, Request* requests, Plan* plan) {
+  int64_t slots = 0;
+  for (int64_t b = 0; b < p.sequences.count; ++b) {
+    Request& r = requests[b];
+    r.b = b;
+    r.lists = ceil_div(r.seq.rows, p.block_q);
+    r.blocks = ceil_div(r.seq.keys, p.block);
+    r.tiles = plan->tiles_per_list > 1 ? r.lists * plan->tiles_per_list : ceil_div(r.lists, plan->lists_per_tile);
+    r.first_tile = plan->tiles;
+    plan->tiles += r.tiles;
+    // A part of a call cannot wait for the packing of the others.
+    r.pack_once = whole && r.tiles > 1;
+    r.first_slot = slots;
+    r.first_block = plan->packed_blocks;
+    r.slots = 0;
+    if (!r.pack_once) continue;
+    int64_t listed = 0;
+    r.slots = __builtin_mul_overflow(r.lists, p.width, &listed) ? r.blocks : std::min(r.blocks, listed);
+    slots += r.slots;
+    plan->packed_blocks += used_words(r) * 64;
   }
 }
 
-void cut_keys(const Problem& p, bool whole, Plan* plan) {
-  plan->key_tile = std::min({p.block, kKeyTile, std::max<int64_t>(p.keys, 1)});
-  plan->tiles_per_block = ceil_div(std::min(p.block, std::max<int64_t>(p.keys, 1)), plan->key_tile);
-  plan->key_tiles = p.blocks * plan->tiles_per_block;
-  plan->chunk_tiles = std::max<int64_t>(1, kChunkKeys / plan->key_tile);
-  const int64_t most = std::min(p.width, p.blocks) * plan->tiles_per_block;
-  plan->max_chunks = std::max<int64_t>(1, ceil_div(most, plan->chunk_tiles));
-  // Few tiles cannot occupy the machine, and their partials are small; many tiles need no splitting.
-  plan->split = whole && plan->max_chunks > 1 && plan->tiles <= kSplitTiles;
-  // Packing pays when a packed key tile is used more than once. A part of a call cannot wait for the others' packing.
-  plan->pack_once = whole && plan->tiles > 1;
-}
-
-void lay_out_scratch(const Problem& p, Plan* plan) {
+void lay_out_scratch(const Problem& p, int64_t blocks, bool packs_on_the_fly, Plan* plan) {
   const int64_t lanes = plan->kernel->lanes;
   const int64_t pair = plan->kernel->pair;
   const int64_t operand = 4 / pair;
@@ -50,8 +79,8 @@ void lay_out_scratch(const Problem& p, Plan* plan) {
 
   Scratch& s = plan->scratch;
   Layout layout;
-  s.members = layout.add(p.blocks, sizeof(uint64_t));
-  s.touched = layout.add(ceil_div(p.blocks, 64), sizeof(uint64_t));
+  s.members = layout.add(blocks, sizeof(uint64_t));
+  s.touched = layout.add(ceil_div(blocks, 64), sizeof(uint64_t));
   s.visible = layout.add(tokens, sizeof(int64_t));
   s.q = layout.add(rows * plan->q_row, operand);
   s.o = layout.add(rows * plan->o_row, sizeof(float));
@@ -67,19 +96,20 @@ void lay_out_scratch(const Problem& p, Plan* plan) {
   s.q_rows = layout.add(rows, sizeof(void*));
   s.o_rows = layout.add(rows, sizeof(void*));
   const auto packed = static_cast<int64_t>(plan->packed_k_bytes + plan->packed_v_bytes);
-  s.packed = layout.add(plan->pack_once ? 0 : 1, packed);
+  s.packed = layout.add(packs_on_the_fly ? 1 : 0, packed);
   s.patched = layout.add(1, static_cast<int64_t>(plan->packed_v_bytes));
   s.bytes = layout.bytes();
 }
 
-void lay_out_workspace(const Problem& p, int workers, Plan* plan) {
-  const int64_t heads = p.requests * p.kv_heads;
+void lay_out_workspace(const Problem& p, int64_t slots, int workers, Plan* plan) {
   const int64_t rows = plan->tile_tokens * p.group;
-  const int64_t packed_tiles = plan->pack_once ? heads * plan->key_tiles : 0;
-  const int64_t partials = plan->split ? heads * plan->tiles * plan->max_chunks : 0;
+  const int64_t packed_tiles = p.kv_heads * slots * plan->tiles_per_block;
+  const int64_t words = p.kv_heads * (plan->packed_blocks / 64);
+  const int64_t partials = plan->split ? p.kv_heads * plan->tiles * plan->max_chunks : 0;
   plan->partial_bytes = static_cast<size_t>(round_up(rows * (plan->o_row + 3) * 4, 64));
   Layout layout;
-  plan->used = layout.add(plan->pack_once ? heads * ceil_div(p.blocks, 64) : 0, sizeof(uint64_t));
+  plan->used = layout.add(words, sizeof(uint64_t));
+  plan->rank = layout.add(words, sizeof(int32_t));
   plan->packed = layout.add(packed_tiles, static_cast<int64_t>(plan->packed_k_bytes + plan->packed_v_bytes));
   plan->finite = layout.add(packed_tiles, 1);
   plan->partial = layout.add(partials, static_cast<int64_t>(plan->partial_bytes));
@@ -89,13 +119,22 @@ void lay_out_workspace(const Problem& p, int workers, Plan* plan) {
 
 }  // namespace
 
-Plan make_plan(const Problem& p, const Kernel& kernel, bool whole, int workers) {
+Plan make_plan(const Problem& p, const Kernel& kernel, bool whole, int workers, Request* requests) {
   Plan plan = {};
   plan.kernel = &kernel;
-  cut_queries(p, kernel, &plan);
-  cut_keys(p, whole, &plan);
-  lay_out_scratch(p, &plan);
-  lay_out_workspace(p, workers, &plan);
+  const int64_t count = p.sequences.count;
+  const Longest cut = longest_of(requests, count);
+  cut_queries(p, cut.rows, &plan);
+  cut_keys(p, cut.keys, &plan);
+  cut_requests(p, whole, requests, &plan);
+  const Longest longest = longest_of(requests, count);
+  const int64_t most = std::min(p.width, longest.blocks) * plan.tiles_per_block;
+  plan.max_chunks = std::max<int64_t>(1, ceil_div(most, plan.chunk_tiles));
+  // Few tiles cannot occupy the machine, and their partials are small; many tiles need no splitting.
+  plan.split = whole && plan.max_chunks > 1 && longest.tiles <= kSplitTiles;
+  const bool all_packed = std::all_of(requests, requests + count, [](const Request& r) { return r.pack_once; });
+  lay_out_scratch(p, longest.blocks, !all_packed, &plan);
+  lay_out_workspace(p, count == 0 ? 0 : requests[count - 1].first_slot + requests[count - 1].slots, workers, &plan);
   return plan;
 }
 

@@ -1,5 +1,5 @@
-// How a checked call is cut into tasks. A pure function of the problem, the variant and whether this call does the whole
-// work; no choice here changes a bit of the result, except through the variant.
+// How a checked call is cut into tasks. A pure function of the problem, the lengths of its requests, the variant and
+// whether this call does the whole work; no choice here changes a bit of the result, except through the variant.
 #ifndef TESSERA_OPS_BLOCK_ATTN_PLAN_H_
 #define TESSERA_OPS_BLOCK_ATTN_PLAN_H_
 
@@ -22,13 +22,28 @@ constexpr int64_t kChunkKeys = 2048;
 constexpr int kGroupRows = 48;
 // Lists that one tile of tokens may span: a block's members are one 64-bit mask.
 constexpr int64_t kTileLists = 64;
-// A request and KV head with no more query tiles than this has its chunks done as tasks of their own.
+// Where no request has more query tiles per KV head than this, chunks are tasks of their own.
 constexpr int64_t kSplitTiles = 4;
+
+// One request and its share of the call.
+struct Request {
+  Sequence seq;
+  int64_t b;
+  int64_t lists;       // nQ = ceil(rows / block_q)
+  int64_t blocks;      // N = ceil(keys / block)
+  int64_t tiles;       // query tiles per KV head
+  int64_t first_tile;  // those of the requests before
+  // Packing pays when a packed key tile is used more than once. What is not packed once is packed on the fly.
+  bool pack_once;
+  int64_t slots;        // per KV head: blocks that can be on a list
+  int64_t first_slot;   // x Hkv: those of the requests before
+  int64_t first_block;  // x Hkv: the blocks of the requests before that pack once; counted in whole words of 64
+};
 
 // Offsets of one worker's arrays in its scratch, in bytes. R = rows of a tile, T = tokens of a tile.
 struct Scratch {
-  size_t members;  // uint64 [N]: bit i set if list i of the tile holds the block
-  size_t touched;  // uint64 [ceil(N / 64)]: blocks that any list holds
+  size_t members;  // uint64 [max N]: bit i set if list i of the tile holds the block
+  size_t touched;  // uint64 [ceil(max N / 64)]: blocks that any list holds
   size_t visible;  // int64 [T]: keys visible to each token
   size_t q;        // operand [R][q_row]
   size_t o;        // f32 [R][o_row]
@@ -53,14 +68,13 @@ struct Plan {
   int64_t tile_tokens;     // T: query tokens of a task
   int64_t tiles_per_list;  // > 1: a list's tokens are cut into this many tiles
   int64_t lists_per_tile;  // > 1: a tile covers the tokens of this many lists
-  int64_t tiles;           // per request and KV head
+  int64_t tiles;           // of all requests, per KV head
   int64_t key_tile;        // keys per packed piece
   int64_t tiles_per_block;
-  int64_t key_tiles;      // N * tiles_per_block
   int64_t chunk_tiles;    // key tiles per chunk
   int64_t max_chunks;     // no row has more
   bool split;             // each chunk is a task
-  bool pack_once;         // every used key tile is packed once per call, before the attention
+  int64_t packed_blocks;  // x Hkv: blocks of the requests that pack once, in whole words of 64
   int64_t q_row;          // operands per row of Q, padded
   int64_t o_row;          // f32 per row of O, padded
   int64_t score_row;      // f32 per row of scores, padded
@@ -68,31 +82,45 @@ struct Plan {
   size_t packed_v_bytes;
   Scratch scratch;
   // Offsets in the workspace, in bytes.
-  size_t used;           // uint64 [B, Hkv, ceil(N / 64)]: blocks that any list holds
-  size_t packed;         // [B, Hkv, key tiles][packed_k_bytes + packed_v_bytes]
-  size_t finite;         // uint8 [B, Hkv, key tiles]: packed V holds only finite values
-  size_t partial;        // [B, Hkv, tiles, chunks][R][o_row + 3] f32
+  size_t used;           // uint64 [Hkv x packed_blocks / 64]: blocks that any list holds
+  size_t rank;           // int32, likewise: used blocks of the same request and head before the word
+  size_t packed;         // [Hkv x slots x tiles_per_block][packed_k_bytes + packed_v_bytes]
+  size_t finite;         // uint8 [Hkv x slots x tiles_per_block]: packed V holds only finite values
+  size_t partial;        // [tiles, Hkv, chunks][R][o_row + 3] f32
   size_t workers;        // [workers][scratch.bytes]
   size_t partial_bytes;  // of one (tile, chunk)
   size_t bytes;          // of the whole workspace
 };
 
-// The steps of a call for one ISA and dtype, and the numbers of the ISA struct that a plan needs. `base` is the workspace, `worker` names a scratch that no other thread uses meanwhile.
+// The steps of a call for one ISA and dtype, and the numbers of the ISA struct that a plan needs. `base` is the workspace,
+// `worker` names a scratch that no other thread uses meanwhile.
 struct Kernel {
-  // Packs key tile `tile` of KV head `head` of request b into the workspace.
-  void (*pack)(const Problem&, const Plan&, char* base, int64_t b, int64_t head, int64_t tile);
+  // Packs a used block of KV head `head` into the workspace.
+  void (*pack)(const Problem&, const Plan&, const Request&, char* base, int64_t head, int64_t block);
   // Attends tile `tile` (all chunks, and finishes it; or, when the plan splits, chunk `chunk` into its partial).
-  void (*attend)(const Problem&, const Plan&, char* base, int64_t b, int64_t head, int64_t tile, int64_t chunk,
+  void (*attend)(const Problem&, const Plan&, const Request&, char* base, int64_t head, int64_t tile, int64_t chunk,
                  int worker);
   // Merges a split tile's partials in order and finishes it.
-  void (*merge)(const Problem&, const Plan&, char* base, int64_t b, int64_t head, int64_t tile, int worker);
+  void (*merge)(const Problem&, const Plan&, const Request&, char* base, int64_t head, int64_t tile, int worker);
   int lanes;
   int pair;
   int tile_rows;
 };
 
-// `whole`: the call does all tasks, not a part of them.
-Plan make_plan(const Problem& p, const Kernel& kernel, bool whole, int workers);
+// `requests` has an entry for each request, which this fills. `whole`: the call does all tasks, not a part of them.
+Plan make_plan(const Problem& p, const Kernel& kernel, bool whole, int workers, Request* requests);
+
+// ---- Static, so that files built with ISA flags keep their own copies ----
+
+// The list of query block `list`; its entries are p.ids_entry apart.
+static inline const int32_t* ids_of(const Problem& p, const Request& r, int64_t head, int64_t list) {
+  return p.ids + r.b * p.ids_request + head * p.ids_head + (r.seq.row + list) * p.ids_list;
+}
+// Words of 64 blocks that a request's blocks take in `used`, and the first of KV head `head`.
+static inline int64_t used_words(const Request& r) { return (r.blocks + 63) / 64; }
+static inline int64_t first_word(const Problem& p, const Request& r, int64_t head) {
+  return r.first_block / 64 * p.kv_heads + head * used_words(r);
+}
 
 }  // namespace tessera::block_attn
 

@@ -4,6 +4,7 @@
 
 #include <stdint.h>
 
+#include "core/sequences.h"
 #include "tessera/tessera.h"
 
 namespace tessera::block_attn {
@@ -11,7 +12,7 @@ namespace tessera::block_attn {
 constexpr int64_t kDefaultBlock = 128;
 constexpr int64_t kMaxDim = 8192;  // a row of Q and O in f32 must stay small beside the caches
 
-// Strides of a [request, token, head, feature] tensor; the feature stride is 1.
+// Strides of a [request, token, head, feature] tensor; the feature stride is 1. Packed rows have request stride 0.
 struct Strides {
   int64_t request;
   int64_t token;
@@ -19,52 +20,37 @@ struct Strides {
 };
 
 struct Problem {
-  int64_t requests;  // B
-  int64_t queries;   // Sq
-  int64_t keys;      // Sk
+  Sequences sequences;
   int64_t kv_heads;  // Hkv
   int64_t group;     // G = Hq / Hkv
   int64_t dim;       // D
   int64_t dim_v;     // Dv
   int64_t block;     // tokens per KV block
-  int64_t block_q;   // query tokens per list
-  int64_t lists;     // nQ = ceil(Sq / block_q)
+  int64_t block_q;   // query tokens per list; 1 for packed rows
   int64_t width;     // W
-  int64_t blocks;    // N = ceil(Sk / block)
   tessera_dtype dtype;
   bool causal;
   float scale;
 
-  const void* q;  // [B, Sq, Hq, D]
-  const void* k;  // [B, Sk, Hkv, D]
-  const void* v;  // [B, Sk, Hkv, Dv]
-  Strides q_stride, k_stride, v_stride;
+  const void* q;  // [B, Sq, Hq, D] or [total_q, Hq, D]
+  Strides q_stride;
+  KeyView k, v;
+  Paging pages;
 
-  const int32_t* ids;  // [B, Hkv, nQ, W]; head stride 0: one list for all heads
+  const int32_t* ids;  // [B, Hkv, nQ, W] or [Hkv, total_q, W]; head stride 0: one list for all heads
   int64_t ids_request, ids_head, ids_list, ids_entry;
-  const int32_t* q_offset;  // [B], null: Sk - Sq
-  int64_t q_offset_request;
 
-  // Either out (and lse, unless null), or o, l and m.
-  void* out;  // [B, Sq, Hq, Dv]
+  // Either out (and lse, unless null), or o, l and m; rows as in q.
+  void* out;  // [..., Hq, Dv]
   Strides out_stride;
-  float* lse;  // [B, Sq, Hq]
+  float* lse;  // [..., Hq]
   Strides lse_stride;
-  float* o;  // [B, Sq, Hq, Dv]
+  float* o;  // [..., Hq, Dv]
   Strides o_stride;
-  float* l;  // [B, Sq, Hq]
-  float* m;  // [B, Sq, Hq]
+  float* l;  // [..., Hq]
+  float* m;  // [..., Hq]
   Strides l_stride, m_stride;
 };
-
-// Keys [0, visible_keys(p, b, t)) are visible to query t of request b: every mask of this operator is such a prefix.
-// Static, so that files built with ISA flags keep their own copy.
-static inline int64_t visible_keys(const Problem& p, int64_t b, int64_t t) {
-  if (!p.causal) return p.keys;
-  const int64_t offset = p.q_offset == nullptr ? p.keys - p.queries : p.q_offset[b * p.q_offset_request];
-  const int64_t end = offset + t + 1;
-  return end < 0 ? 0 : end < p.keys ? end : p.keys;
-}
 
 }  // namespace tessera::block_attn
 
