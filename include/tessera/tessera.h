@@ -251,7 +251,7 @@ TESSERA_API tessera_status tessera_merge_states(const tessera_merge_states_args*
 // moba: a block's score is the mean over the query block's rows and the group's heads of q . mean(keys of the block).
 typedef struct tessera_moba_select_args {
   tessera_tensor q;  // [B, Sq, Hq, D] bf16, f16 or f32
-  tessera_tensor k;  // [B, Sk, Hkv, D], q's dtype
+  tessera_tensor k;  // [B, Sk, Hkv, D], q's dtype; paged: [P, Hkv, ps, D]
   int64_t topk;
   int64_t block_size;         // 0: 128
   int64_t block_q;            // 0: 1
@@ -263,12 +263,14 @@ typedef struct tessera_moba_select_args {
   tessera_tensor indices;     // int32 [B, Hkv, nQ, topk]
 } tessera_moba_select_args;
 TESSERA_API tessera_status tessera_moba_select(const tessera_moba_select_args* args, const tessera_context* context);
+TESSERA_API tessera_status tessera_moba_select_workspace_size(const tessera_moba_select_args* args,
+                                                              const tessera_context* context, size_t* bytes);
 
 // mass: rows 0, stride, 2 stride, ... and the last of a query block, in all heads of the group, take an exact softmax over
 // their visible keys; a block's score is the sum of its probabilities.
 typedef struct tessera_mass_select_args {
   tessera_tensor q;  // [B, Sq, Hq, D] bf16, f16 or f32
-  tessera_tensor k;  // [B, Sk, Hkv, D], q's dtype
+  tessera_tensor k;  // [B, Sk, Hkv, D], q's dtype; paged: [P, Hkv, ps, D]
   int64_t topk;
   int64_t block_size;  // 0: 64
   int64_t block_q;     // 0: 64
@@ -282,6 +284,8 @@ typedef struct tessera_mass_select_args {
   tessera_tensor indices;      // int32 [B, Hkv, nQ, topk]
 } tessera_mass_select_args;
 TESSERA_API tessera_status tessera_mass_select(const tessera_mass_select_args* args, const tessera_context* context);
+TESSERA_API tessera_status tessera_mass_select_workspace_size(const tessera_mass_select_args* args,
+                                                              const tessera_context* context, size_t* bytes);
 
 // ---- MSA selection: block scores of a trained indexer ------------------------------------------------------------------
 
@@ -301,6 +305,8 @@ typedef struct tessera_msa_block_scores_args {
 } tessera_msa_block_scores_args;
 TESSERA_API tessera_status tessera_msa_block_scores(const tessera_msa_block_scores_args* args,
                                                     const tessera_context* context);
+TESSERA_API tessera_status tessera_msa_block_scores_workspace_size(const tessera_msa_block_scores_args* args,
+                                                                   const tessera_context* context, size_t* bytes);
 
 // The topk blocks of each row by that score, which is never stored beyond a tile: the local_blocks up to and including the
 // row's own and the first init_blocks are in whatever their score, then higher score, then lower id; NaN ranks last. Ids
@@ -313,6 +319,8 @@ typedef struct tessera_msa_select_args {
   tessera_tensor indices;  // int32 [B, Hi, Sq, topk] or [Hi, total_q, topk]
 } tessera_msa_select_args;
 TESSERA_API tessera_status tessera_msa_select(const tessera_msa_select_args* args, const tessera_context* context);
+TESSERA_API tessera_status tessera_msa_select_workspace_size(const tessera_msa_select_args* args,
+                                                             const tessera_context* context, size_t* bytes);
 
 // ---- Measuring ------------------------------------------------------------------------------------------------
 

@@ -97,13 +97,13 @@ FreeList& free_list() {
 
 }  // namespace
 
-Workspace::Workspace(const tessera_context& context, size_t bytes) {
+Workspace::Workspace(const tessera_context& context, size_t bytes, size_t used) {
   if (context.workspace != nullptr) {
-    if (context.workspace_bytes < bytes) {
+    if (context.workspace_bytes < used || context.workspace_bytes - used < bytes) {
       throw StatusError(invalid("context.workspace_bytes is " + std::to_string(context.workspace_bytes) +
-                                "; accepted: at least " + std::to_string(bytes)));
+                                "; accepted: at least " + std::to_string(used + bytes)));
     }
-    data_ = static_cast<std::byte*>(context.workspace);
+    data_ = static_cast<std::byte*>(context.workspace) + used;
   } else if (bytes > 0) {
     const Buffer buffer = free_list().take(bytes);
     data_ = buffer.data;

@@ -13,8 +13,9 @@ inline constexpr size_t kWorkspaceAlignment = 64;
 class Workspace {
  public:
   // At least `bytes` at a 64-byte boundary, with undefined contents. Throws StatusError if the caller's workspace is
-  // too small, std::bad_alloc if there is no memory; so an operator makes it before it writes anything.
-  Workspace(const tessera_context& context, size_t bytes);
+  // too small, std::bad_alloc if there is no memory; so an operator makes it before it writes anything. `used`: so much
+  // of the caller's workspace belongs to others of this call.
+  Workspace(const tessera_context& context, size_t bytes, size_t used = 0);
   ~Workspace();
   Workspace(const Workspace&) = delete;
   Workspace& operator=(const Workspace&) = delete;

@@ -34,6 +34,14 @@ inline tessera_status select(Selector s, const SelectArgs& a, const tessera_cont
   const tessera_moba_select_args moba = moba_args(a);
   return tessera_moba_select(&moba, context);
 }
+inline size_t select_workspace_size(Selector s, const SelectArgs& a, const tessera_context* context) {
+  size_t bytes = 0;
+  const tessera_moba_select_args moba = moba_args(a);
+  const tessera_status status = s == Selector::kMass ? tessera_mass_select_workspace_size(&a, context, &bytes)
+                                                     : tessera_moba_select_workspace_size(&moba, context, &bytes);
+  EXPECT_EQ(status, TESSERA_OK) << tessera_last_error();
+  return bytes;
+}
 inline reference::Selection select_oracle(Selector s, const SelectArgs& a) {
   return s == Selector::kMass ? reference::mass_select(a) : reference::moba_select(moba_args(a));
 }

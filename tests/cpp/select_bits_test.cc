@@ -114,20 +114,23 @@ TEST_P(SelectBits, AreTheSameInParts) {
 TEST_P(SelectBits, AreTheSameInTheCallersWorkspace) {
   for (const SelectCase& c : kCalls) {
     const Select call = make(c);
-    const size_t bytes = size_t{16} << 20;
+    const TestTensor untouched = call.indices();
+    SelectArgs a = call.args();
+    a.indices = untouched;
+    tessera_context mine = context();
+    const size_t bytes = select_workspace_size(GetParam().selector, a, &mine);
     const Guarded memory(bytes);
     std::memset(memory.data(), 0xff, bytes);  // NaN in every type
-    tessera_context mine = context();
     mine.workspace = memory.data();
     mine.workspace_bytes = bytes;
     EXPECT_EQ(run(call, mine), run(call, context()));
 
-    mine.workspace_bytes = 64;
-    const TestTensor untouched = call.indices();
-    SelectArgs a = call.args();
-    a.indices = untouched;
-    EXPECT_EQ(select(GetParam().selector, a, &mine), TESSERA_INVALID_ARGUMENT);
-    EXPECT_TRUE(untouched.untouched());
+    for (const size_t few : {size_t{0}, size_t{64}, bytes - 1}) {
+      mine.workspace_bytes = few;
+      EXPECT_EQ(select(GetParam().selector, a, &mine), TESSERA_INVALID_ARGUMENT);
+      EXPECT_NE(std::string(tessera_last_error()).find("workspace_bytes"), std::string::npos) << tessera_last_error();
+      EXPECT_TRUE(untouched.untouched());
+    }
   }
 }
 

@@ -2,15 +2,15 @@
 
 #include <algorithm>
 
-#include "ops/block_mass/check.h"
 #include "ops/block_mass/plan.h"
 #include "ops/block_mass/variants.h"
+#include "ops/prepared.h"
 #include "ops/select_topk/select_topk.h"
-#include "runtime/executor.h"
-#include "runtime/workspace.h"
 
 namespace tessera::block_mass {
 namespace {
+
+using Call = Prepared<Problem, Sequence, Kernel>;
 
 void pack_visible(const Problem& p, const Plan& plan, char* base, const Executor& executor) {
   executor.parallel_for(
@@ -20,23 +20,20 @@ void pack_visible(const Problem& p, const Plan& plan, char* base, const Executor
         const int64_t b = bh / p.kv_heads;
         const int64_t tile = i % plan.key_tiles;
         const int64_t first_block = tile * plan.tile_segments / plan.pieces;
-        const int64_t visible = select_topk::ranges(p, b, p.lists - 1).visible;  // blocks that any list sees
-        if (visible > p.topk && first_block < visible) plan.kernel->pack(p, plan, base, b, bh % p.kv_heads, tile);
+        if (first_block < select_topk::scored_blocks(p, b)) plan.kernel->pack(p, plan, base, b, bh % p.kv_heads, tile);
       },
       "pack");
 }
 
 }  // namespace
 
-Status run(const tessera_mass_select_args& args, const tessera_context& context) {
-  Problem p;
-  if (Status s = check(args, &p); !s.ok()) return s;
-  Status complaint;
-  const Variant* variant = choose_variant(variants(), context.variant, p.dtype, &complaint);
-  if (variant == nullptr) return complaint;
+Status run(const Problem& problem, const tessera_context& context) {
   const Executor executor(context.executor);
-  const Plan plan = make_plan(p, *variant->kernel(p.dtype), executor.num_parts() == 1, executor.workers());
-  const Workspace workspace(context, plan.bytes);
+  const Call call(problem, variants(), context, executor);
+  if (!call.status.ok()) return call.status;
+  const Problem& p = call.problem;
+  const Plan& plan = call.plan;
+  const Workspace workspace = call.workspace(context);
   char* base = reinterpret_cast<char*>(workspace.data());
 
   if (plan.pack_once) pack_visible(p, plan, base, executor);
@@ -59,6 +56,10 @@ Status run(const tessera_mass_select_args& args, const tessera_context& context)
       },
       "score");
   return {};
+}
+
+Status workspace_size(const Problem& problem, const tessera_context& context, size_t* bytes) {
+  return Call::workspace_size(problem, variants(), context, bytes);
 }
 
 }  // namespace tessera::block_mass

@@ -33,10 +33,18 @@ struct BlockMass {
   const Problem& p;
   const Plan& plan;
   const char* base;
-  int64_t b;     // request
-  int64_t head;  // KV head
+  int64_t b;          // request
+  int64_t head;       // KV head
+  int64_t first_key;  // that exists
   char* scratch;
   float factor;  // |scale| * log2(e): raw scores to log2 units
+
+  // The keys of a key tile that exist: those not behind an invalid page.
+  struct Keys {
+    const In* row[kTileKeys];
+    uint8_t place[kTileKeys];  // in the tile
+    int count;
+  };
 
   template <class T>
   T* at(size_t offset) const {
@@ -44,7 +52,7 @@ struct BlockMass {
   }
 
   BlockMass(const Problem& problem, const Plan& a_plan, char* workspace, int64_t request, int64_t kv_head, int worker)
-      : p(problem), plan(a_plan), base(workspace), b(request), head(kv_head) {
+      : p(problem), plan(a_plan), base(workspace), b(request), head(kv_head), first_key(select_topk::first_key(p, b)) {
     scratch = workspace + plan.workers + static_cast<size_t>(worker) * plan.scratch.bytes;
     const double magnitude = fabs(static_cast<double>(p.scale)) * 1.4426950408889634;
     factor = magnitude < FLT_MAX ? static_cast<float>(magnitude) : FLT_MAX;
@@ -54,37 +62,33 @@ struct BlockMass {
 
   static int64_t tile_begin(const Problem& p, const Plan& plan, int64_t key_tile) {
     const int64_t segment = key_tile * plan.tile_segments;
-    return segment / plan.pieces * p.block + segment % plan.pieces * plan.segment_keys;
+    return segment / plan.pieces * p.rule.block + segment % plan.pieces * plan.segment_keys;
   }
-  static int tile_keys(const Problem& p, const Plan& plan, int64_t key_tile) {
+  static Keys locate(const Problem& p, const Plan& plan, int64_t b, int64_t head, int64_t key_tile) {
     const int64_t begin = tile_begin(p, plan, key_tile);
     int64_t keys = plan.tile_segments * plan.segment_keys;
     if (plan.pieces > 1) {  // the last piece of a block is shorter
-      const int64_t left = p.block - begin % p.block;
+      const int64_t left = p.rule.block - begin % p.rule.block;
       keys = left < keys ? left : keys;
     }
-    return static_cast<int>(p.keys - begin < keys ? p.keys - begin : keys);
-  }
-
-  static void pack_into(const Problem& p, const Plan& plan, int64_t b, int64_t head, int64_t key_tile,
-                        operand* packed) {
-    const int64_t begin = tile_begin(p, plan, key_tile);
-    const In* first = static_cast<const In*>(p.k) + b * p.k_request + begin * p.k_token + head * p.k_head;
-    const int keys = tile_keys(p, plan, key_tile);
-    const In* rows[kTileKeys];
-    for (int i = 0; i < keys; ++i) rows[i] = first + i * p.k_token;
-    P::pack_keys(rows, keys, static_cast<int>(p.dim), packed);
+    const Sequence& s = p.table[b];
+    keys = s.keys - begin < keys ? s.keys - begin : keys;
+    Keys located;
+    located.count = locate_keys(p.k, p.pages, s, b, head, begin, static_cast<int>(keys), located.row, located.place);
+    return located;
   }
   static size_t slot(const Problem& p, const Plan& plan, int64_t b, int64_t head, int64_t key_tile) {
     return plan.packed + static_cast<size_t>((b * p.kv_heads + head) * plan.key_tiles + key_tile) * plan.packed_bytes;
   }
   static void pack(const Problem& p, const Plan& plan, char* base, int64_t b, int64_t head, int64_t key_tile) {
-    pack_into(p, plan, b, head, key_tile, reinterpret_cast<operand*>(base + slot(p, plan, b, head, key_tile)));
+    const Keys keys = locate(p, plan, b, head, key_tile);
+    auto* const packed = reinterpret_cast<operand*>(base + slot(p, plan, b, head, key_tile));
+    P::pack_keys(keys.row, keys.count, static_cast<int>(p.dim), packed);
   }
-  const operand* packed_tile(int64_t key_tile) const {
+  const operand* packed_tile(int64_t key_tile, const Keys& keys) const {
     if (plan.pack_once) return reinterpret_cast<const operand*>(base + slot(p, plan, b, head, key_tile));
     operand* packed = at<operand>(plan.scratch.packed);
-    pack_into(p, plan, b, head, key_tile, packed);
+    P::pack_keys(keys.row, keys.count, static_cast<int>(p.dim), packed);
     return packed;
   }
 
@@ -104,6 +108,8 @@ struct BlockMass {
       const int64_t last = list_end(p, list) - 1;
       const int64_t sampled = list_begin(p, list) + i * p.stride;
       const int64_t t = sampled < last ? sampled : last;
+      const int64_t sees = visible_keys(p, b, t);
+      const int64_t visible = sees > first_key ? sees : 0;
       for (int64_t g = 0; g < p.group; ++g, ++row) {
         const In* from =
             static_cast<const In*>(p.q) + b * p.q_request + t * p.q_token + (head * p.group + g) * p.q_head;
@@ -112,7 +118,7 @@ struct BlockMass {
         if (p.scale < 0) {
           for (int d = 0; d < dim; ++d) to[d] = Isa::negate(to[d]);
         }
-        at<int64_t>(plan.scratch.visible)[row] = visible_keys(p, b, t);
+        at<int64_t>(plan.scratch.visible)[row] = visible;
       }
     }
     return row;
@@ -128,15 +134,16 @@ struct BlockMass {
       const int64_t begin = tile_begin(p, plan, tile);
       while (first < rows && visible[first] <= begin) ++first;
       if (first == rows) return;
-      const operand* k = packed_tile(tile);
+      const Keys keys = locate(p, plan, b, head, tile);
+      const operand* k = packed_tile(tile, keys);
       for (int r = first; r < rows; r += kTileRows) {
-        score_tile(k, tile, begin, r, rows - r < kTileRows ? rows - r : static_cast<int>(kTileRows));
+        score_tile(k, keys, tile, begin, r, rows - r < kTileRows ? rows - r : static_cast<int>(kTileRows));
       }
     }
   }
 
   // Scores rows [first, first + n) against a key tile and keeps the pairs of its segments.
-  void score_tile(const operand* k, int64_t tile, int64_t begin, int first, int n) const {
+  void score_tile(const operand* k, const Keys& keys, int64_t tile, int64_t begin, int first, int n) const {
     const operand* q_rows[kTileRows];
     float* s_rows[kTileRows];
     for (int i = 0; i < n; ++i) {
@@ -144,29 +151,38 @@ struct BlockMass {
       s_rows[i] = at<float>(plan.scratch.scores) + i * plan.score_row;
     }
     const int64_t* visible = at<int64_t>(plan.scratch.visible) + first;
-    const int keys = tile_keys(p, plan, tile);
-    const int64_t most = visible[n - 1] - begin;
+    const int most = places_before(keys.place, keys.count, visible[n - 1] - begin);
     const int steps = P::steps(p.dim);
-    G::all(k, P::vecs(keys), steps, steps, P::vecs(most < keys ? most : keys), false, n, q_rows, s_rows,
+    G::all(k, P::vecs(keys.count), steps, steps, P::vecs(most), false, n, q_rows, s_rows,
            reinterpret_cast<const char*>(k) + plan.packed_bytes);
+    const int64_t width = plan.tile_segments * plan.segment_keys;
     for (int i = 0; i < n; ++i) {
       const int64_t sees = visible[i] - begin;
-      const int limit = sees < keys ? static_cast<int>(sees) : keys;
       const int64_t pair = (first + i) * plan.segment_row + tile * plan.tile_segments;
-      keep_segments(s_rows[i], limit, at<float>(plan.scratch.max) + pair, at<float>(plan.scratch.sum) + pair);
+      keep_segments(keys, s_rows[i], static_cast<int>(sees < width ? sees : width), at<float>(plan.scratch.max) + pair,
+                    at<float>(plan.scratch.sum) + pair);
     }
   }
 
-  void keep_segments(const float* s, int limit, float* max, float* sum) const {
+  // Of the places before `end`.
+  void keep_segments(const Keys& keys, const float* s, int end, float* max, float* sum) const {
     const int width = static_cast<int>(plan.segment_keys);
-    for (int begin = 0; begin < limit; begin += width) {
-      keep_segment(s + begin, limit - begin < width ? limit - begin : width, max++, sum++);
+    int first = 0;
+    for (int begin = 0; begin < end; begin += width) {
+      const int last = places_before(keys.place, keys.count, end - begin < width ? end : begin + width);
+      keep_segment(s + first, last - first, max++, sum++);
+      first = last;
     }
   }
 
-  // s: n >= 1 scores, then anything up to a whole vector. A NaN makes the sum NaN; where all else is -inf, max is -inf
-  // and the sum of the rest 0.
+  // s: n scores, then anything up to a whole vector. A NaN makes the sum NaN; where all else is -inf, max is -inf and
+  // the sum of the rest 0.
   void keep_segment(const float* s, int n, float* max, float* sum) const {
+    if (n == 0) {
+      *max = -INFINITY;
+      *sum = 0.0f;
+      return;
+    }
     const int full = n / kLanes;
     const int rest = n % kLanes;
     vec top = Isa::set1(-INFINITY);
@@ -193,8 +209,9 @@ struct BlockMass {
   // Adds row r's probabilities to mass [segment_row]. The vector beside the last segment holds leftovers of other rows.
   void add_row(int r, float* mass) const {
     const int64_t visible = at<int64_t>(plan.scratch.visible)[r];
-    const int64_t in_block = visible % p.block;
-    const int64_t count = visible / p.block * plan.pieces + (in_block + plan.segment_keys - 1) / plan.segment_keys;
+    const int64_t in_block = visible % p.rule.block;
+    const int64_t whole = visible / p.rule.block * plan.pieces;
+    const int64_t count = whole + (in_block + plan.segment_keys - 1) / plan.segment_keys;
     if (count == 0) return;
     const float* max = at<float>(plan.scratch.max) + r * plan.segment_row;
     float* sum = at<float>(plan.scratch.sum) + r * plan.segment_row;

@@ -8,7 +8,7 @@ namespace tessera::block_mass {
 namespace {
 
 void cut_keys(const Problem& p, int64_t lanes, Plan* plan) {
-  const int64_t longest = std::max<int64_t>(1, std::min(p.block, p.keys));
+  const int64_t longest = std::max<int64_t>(1, std::min(p.rule.block, p.keys));
   plan->segment_keys = std::min(longest, kTileKeys);
   plan->pieces = ceil_div(longest, plan->segment_keys);
   plan->segments = p.blocks * plan->pieces;

@@ -2,20 +2,19 @@
 
 #include <algorithm>
 
-#include "ops/block_pool/check.h"
 #include "ops/block_pool/plan.h"
 #include "ops/block_pool/variants.h"
+#include "ops/prepared.h"
 #include "ops/select_topk/select_topk.h"
-#include "runtime/executor.h"
-#include "runtime/workspace.h"
 
 namespace tessera::block_pool {
 namespace {
 
+using Call = Prepared<Problem, Sequence, Kernel>;
+
 void pool_tile(const Problem& p, const Plan& plan, char* base, int64_t bh, int64_t tile, int worker) {
   const int64_t b = bh / p.kv_heads;
-  const int64_t visible = select_topk::ranges(p, b, p.lists - 1).visible;  // blocks that any list sees
-  if (visible > p.topk && tile * kTileBlocks < visible) {
+  if (tile * kTileBlocks < select_topk::scored_blocks(p, b)) {
     plan.kernel->pool(p, plan, base, b, bh % p.kv_heads, tile, worker);
   }
 }
@@ -36,18 +35,16 @@ void select_lists(const Problem& p, const Plan& plan, char* base, int64_t bh, in
 
 }  // namespace
 
-Status run(const tessera_moba_select_args& args, const tessera_context& context) {
-  Problem p;
-  if (Status s = check(args, &p); !s.ok()) return s;
-  Status complaint;
-  const Variant* variant = choose_variant(variants(), context.variant, p.dtype, &complaint);
-  if (variant == nullptr) return complaint;
+Status run(const Problem& problem, const tessera_context& context) {
   const Executor executor(context.executor);
-  const bool whole = executor.num_parts() == 1;
-  const Plan plan = make_plan(p, *variant->kernel(p.dtype), whole, executor.workers());
-  const Workspace workspace(context, plan.bytes);
+  const Call call(problem, variants(), context, executor);
+  if (!call.status.ok()) return call.status;
+  const Problem& p = call.problem;
+  const Plan& plan = call.plan;
+  const Workspace workspace = call.workspace(context);
   char* base = reinterpret_cast<char*>(workspace.data());
 
+  const bool whole = executor.num_parts() == 1;
   if (whole) {
     const auto pool = [&](int64_t i, int worker) {
       pool_tile(p, plan, base, i / plan.block_tiles, i % plan.block_tiles, worker);
@@ -67,6 +64,10 @@ Status run(const tessera_moba_select_args& args, const tessera_context& context)
   };
   executor.parallel_for(p.requests * p.kv_heads * plan.tasks, select, "select");
   return {};
+}
+
+Status workspace_size(const Problem& problem, const tessera_context& context, size_t* bytes) {
+  return Call::workspace_size(problem, variants(), context, bytes);
 }
 
 }  // namespace tessera::block_pool

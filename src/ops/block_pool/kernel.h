@@ -2,8 +2,9 @@
 //
 // Both means are linear, so the score is (sum of q) . (sum of k) over counts: every key and every query is read once,
 // and what is left is one product [lists][D] x [D][N]. Positive factors that all blocks of a list share do not change
-// the order and are left out, but for powers of two that keep the sums in the range of means; only the last, shorter
-// block is brought to the others' length. Sums of small integers are so exact, and ties are ties.
+// the order and are left out, but for powers of two that keep the sums in the range of means; only blocks with fewer keys
+// (the last one; those with invalid pages) are brought to the others' length. Sums of small integers are so exact, and
+// ties are ties.
 //   pool: for 64 blocks, up to eight vectors of a row at a time in registers, 256 keys into one f32 sum, such sums into
 //   the total
 //   score: <= 48 lists: their summed queries, then the shared micro-kernel against each packed tile of 64 blocks
@@ -11,6 +12,8 @@
 // Bytes: B Sk Hkv D + B Sq Hq D elements, memory bound until the product (2 D FLOP a list and block) outweighs them.
 #ifndef TESSERA_OPS_BLOCK_POOL_KERNEL_H_
 #define TESSERA_OPS_BLOCK_POOL_KERNEL_H_
+
+#include <math.h>
 
 #include "ops/block_pool/plan.h"
 #include "tile/gemm.h"
@@ -28,32 +31,27 @@ struct BlockPool {
   static constexpr int64_t kChunkRows = 256;  // summed in one go, so that errors grow with N / 256 + 256, not with N
   static_assert(Isa::kPair == 1, "sums are f32");
 
-  // to[0, kN * kLanes) += the sum of n rows; `columns` of them exist.
+  // to[0, kN * kLanes) += the sum of n rows from column `from` on; `columns` of them exist.
   template <int kN>
-  static void add_chunk(const In* rows, int64_t stride, int64_t n, int columns, float* to) {
+  static void add_columns(const In* const* rows, int n, int from, int columns, float* to) {
     vec sum[kN];
 #pragma GCC unroll 8
     for (int v = 0; v < kN; ++v) sum[v] = Isa::set1(0.0f);
-    for (int64_t i = 0; i < n; ++i) {
+    for (int i = 0; i < n; ++i) {
+      const In* row = rows[i] + from;
 #pragma GCC unroll 8
-      for (int v = 0; v < kN; ++v) {
-        sum[v] = Isa::add(sum[v], Isa::units(rows + i * stride + v * kLanes, columns - v * kLanes));
-      }
+      for (int v = 0; v < kN; ++v) sum[v] = Isa::add(sum[v], Isa::units(row + v * kLanes, columns - v * kLanes));
     }
 #pragma GCC unroll 8
     for (int v = 0; v < kN; ++v) Isa::store(to + v * kLanes, Isa::add(Isa::load(to + v * kLanes), sum[v]));
   }
 
-  // to[0, dim) += the sum of n rows that are `stride` elements apart.
-  static void add_rows(const In* rows, int64_t stride, int64_t n, int dim, float* to) {
-    for (int64_t i = 0; i < n; i += kChunkRows) {
-      const int64_t chunk = n - i < kChunkRows ? n - i : kChunkRows;
-      const In* from = rows + i * stride;
-      int d = 0;
-      for (; d + 8 * kLanes <= dim; d += 8 * kLanes) add_chunk<8>(from + d, stride, chunk, 8 * kLanes, to + d);
-      for (; d + 4 * kLanes <= dim; d += 4 * kLanes) add_chunk<4>(from + d, stride, chunk, 4 * kLanes, to + d);
-      for (; d < dim; d += kLanes) add_chunk<1>(from + d, stride, chunk, dim - d, to + d);
-    }
+  // to[0, dim) += the sum of n rows.
+  static void add_chunk(const In* const* rows, int n, int dim, float* to) {
+    int d = 0;
+    for (; d + 8 * kLanes <= dim; d += 8 * kLanes) add_columns<8>(rows, n, d, 8 * kLanes, to + d);
+    for (; d + 4 * kLanes <= dim; d += 4 * kLanes) add_columns<4>(rows, n, d, 4 * kLanes, to + d);
+    for (; d < dim; d += kLanes) add_columns<1>(rows, n, d, dim - d, to + d);
   }
 
   // 1 / count, rounded to a power of two.
@@ -77,18 +75,39 @@ struct BlockPool {
     return reinterpret_cast<float*>(base + plan.packed + static_cast<size_t>(first + tile) * plan.packed_bytes);
   }
 
+  // Blocks that begin before key `end`.
+  static int64_t blocks_before(const Problem& p, int64_t end) {
+    return end / p.rule.block + (end % p.rule.block != 0 ? 1 : 0);
+  }
+  // Where a block ends that begins at key `begin`.
+  static int64_t block_end(const Problem& p, int64_t b, int64_t begin) {
+    const int64_t keys = p.table[b].keys;
+    return keys - begin < p.rule.block ? keys : begin + p.rule.block;
+  }
+
+  // row += the sum of the block's keys.
+  static void add_block(const Problem& p, int64_t b, int64_t head, int64_t block, float* row) {
+    const In* rows[kChunkRows];
+    uint8_t place[kChunkRows];
+    const int64_t begin = block * p.rule.block;
+    const int64_t end = block_end(p, b, begin);
+    for (int64_t key = begin; key < end; key += kChunkRows) {
+      const int n = static_cast<int>(end - key < kChunkRows ? end - key : kChunkRows);
+      const int count = locate_keys(p.k, p.pages, p.table[b], b, head, key, n, rows, place);
+      add_chunk(rows, count, static_cast<int>(p.dim), row);
+    }
+  }
+
   static void pool(const Problem& p, const Plan& plan, char* base, int64_t b, int64_t head, int64_t tile, int worker) {
     float* rows = reinterpret_cast<float*>(scratch_of(plan, base, worker) + plan.scratch.rows);
-    const In* keys = static_cast<const In*>(p.k) + b * p.k_request + head * p.k_head;
     clear(rows, kTileBlocks * plan.dim_row);
     const float* packed_rows[kTileBlocks];
     for (int64_t i = 0; i < kTileBlocks; ++i) packed_rows[i] = rows + i * plan.dim_row;
-    for (int64_t i = 0; i < kTileBlocks && tile * kTileBlocks + i < p.blocks; ++i) {
-      const int64_t begin = (tile * kTileBlocks + i) * p.block;
-      const int64_t count = p.keys - begin < p.block ? p.keys - begin : p.block;
+    const int64_t blocks = blocks_before(p, p.table[b].keys);
+    for (int64_t i = 0; i < kTileBlocks && tile * kTileBlocks + i < blocks; ++i) {
       float* row = rows + i * plan.dim_row;
-      add_rows(keys + begin * p.k_token, p.k_token, count, static_cast<int>(p.dim), row);
-      scale(row, plan.dim_row, reciprocal(p.block));
+      add_block(p, b, head, tile * kTileBlocks + i, row);
+      scale(row, plan.dim_row, reciprocal(p.rule.block));
     }
     P::pack_keys(packed_rows, static_cast<int>(kTileBlocks), static_cast<int>(p.dim),
                  packed_tile(p, plan, base, b, head, tile));
@@ -102,8 +121,13 @@ struct BlockPool {
     const int64_t absent = -position(p, b, first);
     if (absent > 0) first = absent < end - first ? first + absent : end;
     for (int64_t g = 0; g < p.group; ++g) {
-      const In* q = static_cast<const In*>(p.q) + b * p.q_request + first * p.q_token + (head * p.group + g) * p.q_head;
-      add_rows(q, p.q_token, end - first, static_cast<int>(p.dim), row);
+      const In* q = static_cast<const In*>(p.q) + b * p.q_request + (head * p.group + g) * p.q_head;
+      for (int64_t t = first; t < end; t += kChunkRows) {
+        const In* rows[kChunkRows];
+        const int n = static_cast<int>(end - t < kChunkRows ? end - t : kChunkRows);
+        for (int i = 0; i < n; ++i) rows[i] = q + (t + i) * p.q_token;
+        add_chunk(rows, n, static_cast<int>(p.dim), row);
+      }
     }
     scale(row, dim_row, reciprocal((end - first) * p.group));
   }
@@ -123,16 +147,21 @@ struct BlockPool {
     const int64_t visible = visible_keys(p, b, list_end(p, first + n - 1) - 1);
     const int dim = static_cast<int>(p.dim);
     const int vecs = P::vecs(kTileBlocks);
-    for (int64_t tile = 0; tile * kTileBlocks * p.block < visible; ++tile) {
+    const int64_t blocks = blocks_before(p, visible);
+    for (int64_t tile = 0; tile * kTileBlocks < blocks; ++tile) {
       const float* k = packed_tile(p, plan, base, b, head, tile);
       G::all(k, vecs, dim, dim, vecs, false, n, q_rows, s_rows, k + plan.packed_bytes / sizeof(float));
       for (int i = 0; i < n; ++i) s_rows[i] += kTileBlocks;
     }
-    if (p.keys % p.block == 0) return;
-    const double longer = static_cast<double>(p.block) / static_cast<double>(p.keys % p.block);
-    for (int i = 0; i < n; ++i) {
-      float* last = reinterpret_cast<float*>(scratch + plan.scratch.scores) + i * plan.score_row + p.blocks - 1;
-      *last = static_cast<float>(static_cast<double>(*last) * longer);
+    for (int64_t block = 0; block < blocks; ++block) {
+      const int64_t begin = block * p.rule.block;
+      const int64_t keys = select_topk::count_keys(p, b, begin, block_end(p, b, begin));
+      if (keys == p.rule.block) continue;
+      const double longer = static_cast<double>(p.rule.block) / static_cast<double>(keys);
+      for (int i = 0; i < n; ++i) {
+        float* s = reinterpret_cast<float*>(scratch + plan.scratch.scores) + i * plan.score_row + block;
+        *s = keys == 0 ? -INFINITY : static_cast<float>(static_cast<double>(*s) * longer);
+      }
     }
   }
 

@@ -14,16 +14,15 @@ void at_least(const char* name, int64_t value, int64_t least, Checker* c) {
   });
 }
 
-void check_inputs(const Args& a, Checker* c) {
+Sequences check_inputs(const Args& a, KeyForm form, Checker* c) {
   c->tensor("q", a.q, "[B, Sq, Hq, D]", {4}, {TESSERA_BF16, TESSERA_F16, TESSERA_F32});
-  c->tensor("k", a.k, "[B, Sk, Hkv, D]", {4}, {TESSERA_BF16, TESSERA_F16, TESSERA_F32});
+  c->tensor("k", a.k, key_axes(form), {4}, {TESSERA_BF16, TESSERA_F16, TESSERA_F32});
   c->same_dtype("k", a.k, "q", a.q);
   c->unit_feature("q", a.q);
   c->unit_feature("k", a.k);
-  c->axis("k", a.k, 0, a.q.shape[0], "B of q");
   c->axis("k", a.k, 3, a.q.shape[3], "D of q");
   const int64_t heads = a.q.shape[2];
-  const int64_t kv_heads = a.k.shape[2];
+  const int64_t kv_heads = a.k.shape[key_heads_axis(form)];
   c->require(heads > 0 && kv_heads > 0 && heads % kv_heads == 0, [&] {
     return invalid("q has " + std::to_string(heads) + " heads and k has " + std::to_string(kv_heads) +
                    "; expected a positive multiple");
@@ -33,68 +32,60 @@ void check_inputs(const Args& a, Checker* c) {
     return not_implemented("head dims above " + std::to_string(kMaxDim) + " are not supported; q has " +
                            std::to_string(a.q.shape[3]));
   });
-  if (given(a.q_offset)) {
-    c->tensor("q_offset", a.q_offset, "[B]", {1}, {TESSERA_I32});
-    c->axis("q_offset", a.q_offset, 0, a.q.shape[0], "B of q");
-  }
+  return c->ok() ? check_sequences(a.q, false, a.k, a.sequences, c) : Sequences{};
 }
 
-void check_options(const Args& a, Checker* c) {
-  at_least("topk", a.topk, 1, c);
-  at_least("block_size", a.block, 1, c);
-  at_least("block_q", a.block_q, 1, c);
-  at_least("local_blocks", a.local_blocks, 0, c);
-  at_least("init_blocks", a.init_blocks, 0, c);
-  c->require(a.local_blocks <= a.topk && a.init_blocks <= a.topk - a.local_blocks, [&] {
-    return invalid("local_blocks " + std::to_string(a.local_blocks) + " and init_blocks " +
-                   std::to_string(a.init_blocks) + " are more than topk " + std::to_string(a.topk));
-  });
-}
-
-void check_indices(const Args& a, Checker* c) {
+void check_indices(const Args& a, KeyForm form, Checker* c) {
   c->tensor("indices", a.indices, "[B, Hkv, nQ, topk]", {4}, {TESSERA_I32});
   c->axis("indices", a.indices, 0, a.q.shape[0], "B of q");
-  c->axis("indices", a.indices, 1, a.k.shape[2], "Hkv of k");
+  c->axis("indices", a.indices, 1, a.k.shape[key_heads_axis(form)], "Hkv of k");
   c->axis("indices", a.indices, 2, ceil_div(a.q.shape[1], a.block_q), "nQ = ceil(Sq / block_q)");
-  c->axis("indices", a.indices, 3, a.topk, "topk");
+  c->axis("indices", a.indices, 3, a.rule.topk, "topk");
   c->output("indices", a.indices);
   c->disjoint("indices", a.indices, "q", a.q);
   c->disjoint("indices", a.indices, "k", a.k);
-  c->disjoint("indices", a.indices, "q_offset", a.q_offset);
+  c->disjoint("indices", a.indices, "q_offset", a.sequences.q_offset);
+  c->disjoint("indices", a.indices, "page_table", a.sequences.page_table);
+  c->disjoint("indices", a.indices, "seqused_k", a.sequences.seqused_k);
 }
 
 }  // namespace
 
+void check_rule(const Rule& rule, Checker* c) {
+  at_least("topk", rule.topk, 1, c);
+  at_least("block_size", rule.block, 1, c);
+  at_least("local_blocks", rule.local_blocks, 0, c);
+  at_least("init_blocks", rule.init_blocks, 0, c);
+  c->require(rule.local_blocks <= rule.topk && rule.init_blocks <= rule.topk - rule.local_blocks, [&] {
+    return invalid("local_blocks " + std::to_string(rule.local_blocks) + " and init_blocks " +
+                   std::to_string(rule.init_blocks) + " are more than topk " + std::to_string(rule.topk));
+  });
+}
+
 void check(const Args& a, Checker* c, Problem* p) {
-  check_inputs(a, c);
-  check_options(a, c);
-  if (c->ok()) check_indices(a, c);
+  const KeyForm form = key_form(a.sequences);
+  const Sequences sequences = check_inputs(a, form, c);
+  check_rule(a.rule, c);
+  at_least("block_q", a.block_q, 1, c);
+  if (c->ok()) check_indices(a, form, c);
   if (!c->ok()) return;
 
   p->requests = a.q.shape[0];
   p->queries = a.q.shape[1];
-  p->keys = a.k.shape[1];
-  p->kv_heads = a.k.shape[2];
+  p->kv_heads = a.k.shape[key_heads_axis(form)];
   p->group = a.q.shape[2] / p->kv_heads;
   p->dim = a.q.shape[3];
-  p->block = a.block;
   p->block_q = std::min(a.block_q, std::max<int64_t>(p->queries, 1));
   p->lists = ceil_div(p->queries, p->block_q);
-  p->blocks = ceil_div(p->keys, p->block);
-  p->topk = a.topk;
-  p->local_blocks = a.local_blocks;
-  p->init_blocks = a.init_blocks;
+  p->rule = a.rule;
   p->dtype = a.q.dtype;
   p->q = a.q.data;
   p->q_request = a.q.stride[0];
   p->q_token = a.q.stride[1];
   p->q_head = a.q.stride[2];
-  p->k = a.k.data;
-  p->k_request = a.k.stride[0];
-  p->k_token = a.k.stride[1];
-  p->k_head = a.k.stride[2];
-  p->q_offset = static_cast<const int32_t*>(a.q_offset.data);
-  p->q_offset_request = a.q_offset.stride[0];
+  p->k = key_view(form, a.k);
+  p->pages = paging(form, a.k, a.sequences);
+  p->sequences = sequences;
   p->ids = static_cast<int32_t*>(a.indices.data);
   p->ids_request = a.indices.stride[0];
   p->ids_head = a.indices.stride[1];

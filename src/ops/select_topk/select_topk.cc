@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "core/number.h"
+#include "ops/layout.h"
 
 namespace tessera::select_topk {
 namespace {
@@ -18,8 +19,7 @@ uint32_t preference(float score) {
 // The ids of one list as they come.
 class Writer {
  public:
-  Writer(const Problem& p, int64_t b, int64_t head, int64_t list)
-      : to_(p.ids + b * p.ids_request + head * p.ids_head + list * p.ids_list), stride_(p.ids_entry), left_(p.topk) {}
+  Writer(int32_t* ids, int64_t stride, int64_t topk) : to_(ids), stride_(stride), left_(topk) {}
 
   void add(int64_t id) {
     *to_ = static_cast<int32_t>(id);
@@ -55,19 +55,18 @@ void add_winners(const float* scores, const Ranges& r, uint32_t* scratch, Writer
 
 }  // namespace
 
-Ranges ranges(const Problem& p, int64_t b, int64_t list) {
-  const int64_t last = position(p, b, list_end(p, list) - 1);
+Ranges ranges(const Rule& rule, int64_t first, int64_t last, int64_t keys) {
   if (last < 0) return {};
-  const int64_t own = last / p.block;
+  const int64_t own = last / rule.block;
   Ranges r = {};
-  r.visible = std::min(own + 1, p.blocks);
-  if (r.visible <= p.topk) return {0, 0, 0, r.visible, 0};
-  r.init = p.init_blocks;
-  const int64_t local = std::clamp(own - p.local_blocks + 1, r.init, r.visible);
+  r.visible = std::min(own + 1, ceil_div(keys, rule.block));
+  if (r.visible <= rule.topk) return {0, 0, 0, r.visible, 0};
+  r.init = rule.init_blocks;
+  const int64_t local = std::clamp(own - rule.local_blocks + 1, r.init, r.visible);
   // Positions of a list are consecutive, so the blocks of its queries are those from the first one's to the last one's.
-  const int64_t first = std::max<int64_t>(position(p, b, list_begin(p, list)), 0) / p.block;
-  const int64_t others = p.local_blocks == 0 ? local : std::clamp(first, r.init, local);
-  const int64_t left = p.topk - r.init - (r.visible - local);
+  const int64_t others =
+      rule.local_blocks == 0 ? local : std::clamp(std::max<int64_t>(first, 0) / rule.block, r.init, local);
+  const int64_t left = rule.topk - r.init - (r.visible - local);
   if (local - others > left) {  // not even the own blocks all fit: they compete with each other
     r.begin = others;
     r.end = local;
@@ -80,16 +79,9 @@ Ranges ranges(const Problem& p, int64_t b, int64_t list) {
   return r;
 }
 
-bool any_needs_scores(const Problem& p, int64_t b, int64_t first, int64_t end) {
-  for (int64_t list = first; list < end; ++list) {
-    if (ranges(p, b, list).needs_scores()) return true;
-  }
-  return false;
-}
-
-void write_ids(const Problem& p, int64_t b, int64_t head, int64_t list, const float* scores, uint32_t* scratch) {
-  const Ranges r = ranges(p, b, list);
-  Writer writer(p, b, head, list);
+void write_ids(const Rule& rule, const Ranges& r, const float* scores, uint32_t* scratch, int32_t* ids,
+               int64_t stride) {
+  Writer writer(ids, stride, rule.topk);
   writer.add_range(0, r.init);
   if (r.needs_scores()) {
     add_winners(scores, r, scratch, &writer);
@@ -98,6 +90,36 @@ void write_ids(const Problem& p, int64_t b, int64_t head, int64_t list, const fl
   }
   writer.add_range(r.end, r.visible);
   writer.finish();
+}
+
+void resolve(Sequence* table, Problem* p) {
+  resolve(p->sequences, table);
+  p->table = table;
+  p->keys = 0;
+  for (int64_t b = 0; b < p->requests; ++b) p->keys = std::max(p->keys, table[b].keys);
+  p->blocks = ceil_div(p->keys, p->rule.block);
+}
+
+Ranges ranges(const Problem& p, int64_t b, int64_t list) {
+  const int64_t first = position(p, b, list_begin(p, list));
+  return ranges(p.rule, first, position(p, b, list_end(p, list) - 1), p.table[b].keys);
+}
+
+bool any_needs_scores(const Problem& p, int64_t b, int64_t first, int64_t end) {
+  for (int64_t list = first; list < end; ++list) {
+    if (ranges(p, b, list).needs_scores()) return true;
+  }
+  return false;
+}
+
+int64_t scored_blocks(const Problem& p, int64_t b) {
+  const int64_t visible = ranges(p, b, p.lists - 1).visible;
+  return visible > p.rule.topk ? visible : 0;
+}
+
+void write_ids(const Problem& p, int64_t b, int64_t head, int64_t list, const float* scores, uint32_t* scratch) {
+  int32_t* const ids = p.ids + b * p.ids_request + head * p.ids_head + list * p.ids_list;
+  write_ids(p.rule, ranges(p, b, list), scores, scratch, ids, p.ids_entry);
 }
 
 }  // namespace tessera::select_topk

@@ -26,12 +26,25 @@ struct Ranges {
 
   bool needs_scores() const { return winners > 0 && winners < end - begin; }
 };
+// Of the list of queries at positions [first, last] among `keys` keys.
+Ranges ranges(const Rule& rule, int64_t first, int64_t last, int64_t keys);
+
+// Writes the list's K ids, ascending, then -1, `stride` apart. scores: f32 [N], of which [begin, end) is read if
+// needs_scores(). scratch: uint32 [N].
+void write_ids(const Rule& rule, const Ranges& ranges, const float* scores, uint32_t* scratch, int32_t* ids,
+               int64_t stride);
+
+// ---- The requests and lists of a Problem ----
+
+// For Prepared.
+inline int64_t table_entries(const Problem& p) { return p.sequences.count; }
+void resolve(Sequence* table, Problem* p);
+
 Ranges ranges(const Problem& p, int64_t b, int64_t list);
 // Of lists [first, end).
 bool any_needs_scores(const Problem& p, int64_t b, int64_t first, int64_t end);
-
-// Writes the list's K ids, ascending, then -1. scores: f32 [N], of which [begin, end) is read if needs_scores().
-// scratch: uint32 [N].
+// Blocks that a list of request b sees while needing scores; 0: none does.
+int64_t scored_blocks(const Problem& p, int64_t b);
 void write_ids(const Problem& p, int64_t b, int64_t head, int64_t list, const float* scores, uint32_t* scratch);
 
 }  // namespace tessera::select_topk
