@@ -8,6 +8,11 @@ TypeError or NotImplementedError that names the operator and the argument, raise
 from tessera._core import __version__
 from tessera._host import build_block_kv_indices, build_causal_block_mask, dense_gqa_reference
 from tessera._info import explain, get_num_threads, info, set_num_threads
+from tessera._msa_attention import (
+    block_sparse_attention_single_q,
+    msa_sparse_attention,
+    msa_sparse_decode_attention,
+)
 from tessera._ops import (
     block_sparse_gqa_prefill,
     block_sparse_gqa_prefill_state,
@@ -19,6 +24,7 @@ from tessera._ops import (
 
 __all__ = [
     "__version__",
+    "block_sparse_attention_single_q",
     "block_sparse_gqa_prefill",
     "block_sparse_gqa_prefill_state",
     "build_block_kv_indices",
@@ -31,5 +37,7 @@ __all__ = [
     "mass_select",
     "merge_states",
     "moba_select",
+    "msa_sparse_attention",
+    "msa_sparse_decode_attention",
     "set_num_threads",
 ]

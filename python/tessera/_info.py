@@ -8,9 +8,18 @@ import platform
 from collections.abc import Callable
 from typing import Any
 
-from tessera import _core, _ops
+from tessera import _core
+from tessera._msa_attention import msa_sparse_attention, msa_sparse_decode_attention
+from tessera._ops import block_sparse_gqa_prefill
 
-_EXPLAINED = {"block_sparse_gqa_prefill": _core.block_sparse_gqa_prefill_explain}
+_EXPLAINED = {
+    function.__name__: (inspect.signature(function), explained)
+    for function, explained in (
+        (block_sparse_gqa_prefill, _core.block_sparse_gqa_prefill_explain),
+        (msa_sparse_attention, _core.msa_sparse_attention_explain),
+        (msa_sparse_decode_attention, _core.msa_sparse_decode_attention_explain),
+    )
+}
 
 
 def set_num_threads(n: int) -> None:
@@ -72,7 +81,7 @@ def explain(operator: str | Callable[..., Any], *args: Any, **kwargs: Any) -> st
     """What a call would do, without doing it: the variant chosen and why no better one, tiles, splits, workspace.
 
     Args:
-        operator: "block_sparse_gqa_prefill" or that function.
+        operator: block_sparse_gqa_prefill, msa_sparse_attention or msa_sparse_decode_attention, or its name.
         *args, **kwargs: the arguments of the call.
 
     Returns:
@@ -84,6 +93,7 @@ def explain(operator: str | Callable[..., Any], *args: Any, **kwargs: Any) -> st
     name = operator if isinstance(operator, str) else getattr(operator, "__name__", repr(operator))
     if name not in _EXPLAINED:
         raise ValueError(f"explain: operator is {name}; expected {', '.join(_EXPLAINED)}")
-    call = inspect.signature(getattr(_ops, name)).bind(*args, **kwargs)
+    signature, explained = _EXPLAINED[name]
+    call = signature.bind(*args, **kwargs)
     call.apply_defaults()
-    return _EXPLAINED[name](*call.args, *call.kwargs.values())
+    return explained(*call.args, *call.kwargs.values())

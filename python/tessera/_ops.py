@@ -1,7 +1,8 @@
 """The operators. Each function here documents, fills in defaults and calls; the work is done by the compiled module.
 
 Letters: B requests, Sq/Sk query/key tokens, Hq/Hkv query/KV heads, G = Hq/Hkv, D/Dv head dimensions of keys and values,
-N = ceil(Sk/block_size) KV blocks, nQ = ceil(Sq/block_q) query blocks, W entries of an index row, K selected blocks.
+N = ceil(Sk/block_size) KV blocks, nQ = ceil(Sq/block_q) query blocks, W entries of an index row, K selected blocks,
+P pages, ps tokens per page.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ def block_sparse_gqa_prefill(
     causal: bool = True,
     softmax_scale: float | None = None,
     q_offset: Any = None,
+    page_table: Any = None,
+    seqused_k: Any = None,
     return_lse: bool = False,
     out: Any = None,
     lse: Any = None,
@@ -39,8 +42,8 @@ def block_sparse_gqa_prefill(
 
     Args:
         q: [B, Sq, Hq, D], bf16, f16 or f32. Any strides with a unit stride along D; likewise k, v and out.
-        k: [B, Sk, Hkv, D], q's dtype. Hq is a multiple of Hkv.
-        v: [B, Sk, Hkv, Dv], q's dtype.
+        k: [B, Sk, Hkv, D], or in pages [P, Hkv, ps, D]; q's dtype. Hq is a multiple of Hkv.
+        v: [B, Sk, Hkv, Dv], or in pages [P, Hkv, ps, Dv]; q's dtype.
         kv_indices: int32 [B, nQ, W], one list of block ids per query block for all heads, or [B, Hkv, nQ, W], one per
             KV head.
         block_size: tokens per KV block.
@@ -48,7 +51,10 @@ def block_sparse_gqa_prefill(
         causal: a query sees keys at positions up to its own; False: all keys.
         softmax_scale: factor on the scores; None: 1/sqrt(D).
         q_offset: position of the first query of each request among its keys, an int or int32 [B], may be negative;
-            None: Sk - Sq, so that the last query meets the last key.
+            None: keys - Sq, so that the last query meets the last key.
+        page_table: int32 [B, max_pages]: key j of request b is slot j % ps of page page_table[b, j // ps]; keys behind
+            a page outside [0, P) are absent. None: k and v are not in pages.
+        seqused_k: int32 [B], keys of each request, cut to max_pages * ps; goes with page_table.
         return_lse: return (out, lse).
         out: [B, Sq, Hq, Dv] of q's dtype to write into and return; must not overlap an input. None: a new tensor.
         lse: f32 [B, Sq, Hq] to write into; written whenever given, returned if return_lse.
@@ -67,8 +73,9 @@ def block_sparse_gqa_prefill(
     softmax after FlashAttention-2 (arXiv:2307.08691).
     """
     return _core.block_sparse_gqa_prefill(
-        q, k, v, kv_indices, block_size, block_q, causal, softmax_scale, q_offset, return_lse, out, lse, backend
-    )
+        q, k, v, kv_indices, block_size, block_q, causal, softmax_scale, q_offset, page_table, seqused_k, return_lse, out,
+        lse, backend,
+    )  # fmt: skip
 
 
 def block_sparse_gqa_prefill_state(
@@ -82,6 +89,8 @@ def block_sparse_gqa_prefill_state(
     causal: bool = True,
     softmax_scale: float | None = None,
     q_offset: Any = None,
+    page_table: Any = None,
+    seqused_k: Any = None,
     backend: str = "native",
 ) -> tuple[Array, Array, Array]:
     """`block_sparse_gqa_prefill` that stops before the division, for keys that are split over several holders.
@@ -90,7 +99,7 @@ def block_sparse_gqa_prefill_state(
     q_offset = global position of its first query - global position of its first key. `cp_merge` joins the states.
 
     Args:
-        q, k, v, kv_indices, block_size, block_q, causal, softmax_scale, q_offset, backend: as in
+        q, k, v, kv_indices, block_size, block_q, causal, softmax_scale, q_offset, page_table, seqused_k, backend: as in
             `block_sparse_gqa_prefill`.
 
     Returns:
@@ -103,7 +112,7 @@ def block_sparse_gqa_prefill_state(
     Source: the state kernel of minimax-m3-msa-neuron-kernels.
     """
     return _core.block_sparse_gqa_prefill_state(
-        q, k, v, kv_indices, block_size, block_q, causal, softmax_scale, q_offset, backend
+        q, k, v, kv_indices, block_size, block_q, causal, softmax_scale, q_offset, page_table, seqused_k, backend
     )
 
 

@@ -25,7 +25,8 @@ std::string& forced_variant() {
 
 void raise_status(tessera_status status, const char* op) {
   std::string text = tessera_last_error();
-  if (text.empty()) text = std::string(op) + ": failed";
+  const size_t name = text.find(": ");  // several operators may share a C function
+  text = std::string(op) + (name == std::string::npos ? ": failed" : text.substr(name));
   PyObject* type = PyExc_RuntimeError;
   if (status == TESSERA_INVALID_ARGUMENT) type = PyExc_ValueError;
   if (status == TESSERA_TYPE_ERROR) type = PyExc_TypeError;
@@ -64,7 +65,7 @@ Call::Call(const char* op, nb::handle backend) : op_(op), variant_(forced_varian
   }
   context_.backend = reference ? TESSERA_BACKEND_REFERENCE : TESSERA_BACKEND_NATIVE;
   context_.variant = variant_.empty() ? nullptr : variant_.c_str();
-  owners_.reserve(8);
+  owners_.reserve(10);
 }
 
 tessera_tensor Call::part(const Argument& argument, nb::handle value, const char* dtypes) {
@@ -78,6 +79,10 @@ tessera_tensor Call::input(const char* name, nb::handle value, const char* dtype
   const tessera_tensor view = part({op_, name}, value, dtypes);
   require_axes(name, view);
   return view;
+}
+
+tessera_tensor Call::optional_input(const char* name, nb::handle value, const char* dtypes) {
+  return value.is_none() ? tessera_tensor{} : input(name, value, dtypes);
 }
 
 void Call::require_axes(const char* name, const tessera_tensor& view) const {

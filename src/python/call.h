@@ -21,7 +21,7 @@ using Shape = std::vector<int64_t>;
 // The variant that this thread's calls are forced to use; empty: none.
 std::string& forced_variant();
 
-// Raises what a C function reported on this thread. `op` stands in for an empty message.
+// Raises what a C function reported on this thread, under the name that Python has for the operator.
 [[noreturn]] void raise_status(tessera_status status, const char* op);
 
 int64_t integer_of(const Argument& argument, nb::handle value);
@@ -36,6 +36,8 @@ class Call {
 
   // Results are of the kind (NumPy, torch, ...) of the first input.
   tessera_tensor input(const char* name, nb::handle value, const char* dtypes);
+  // None: absent.
+  tessera_tensor optional_input(const char* name, nb::handle value, const char* dtypes);
   // A tensor of a list of tuples of them, which may be without axes.
   tessera_tensor part(const Argument& argument, nb::handle value, const char* dtypes);
 
@@ -69,7 +71,14 @@ class Call {
     }
     if (status != TESSERA_OK) raise_status(status, op_);
   }
-  const tessera_context& context() const { return context_; }
+  // What a plan's C function explains; nothing is computed.
+  template <class Args>
+  nb::str explain(tessera_status (*function)(const Args*, const tessera_context*, char*, size_t),
+                  const Args& args) const {
+    char text[8192];
+    run([&] { return function(&args, &context_, text, sizeof text); });
+    return nb::str(text);
+  }
 
   // What the caller gets: a given tensor itself, a new one in the kind of the first input.
   nb::object result(const Output& output) const;

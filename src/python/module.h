@@ -7,7 +7,19 @@
 namespace tessera::python {
 
 void bind_operators(nanobind::module_& m);
+void bind_msa_attention(nanobind::module_& m);
 void bind_info(nanobind::module_& m);
+
+template <class>
+auto anything() {
+  return nanobind::arg().none();
+}
+
+// Every argument may be None as far as nanobind is concerned: what is wrong with one is said by Call, by name.
+template <class... Arguments>
+void bind(nanobind::module_& m, const char* name, nanobind::object (*function)(Arguments...)) {
+  m.def(name, function, anything<Arguments>()...);
+}
 
 }  // namespace tessera::python
 

@@ -1,6 +1,7 @@
 // The operators, one function each: Python's arguments in the order of the signatures in tessera/_ops.py, by position.
 #include <algorithm>
 
+#include "python/attention.h"
 #include "python/call.h"
 #include "python/module.h"
 
@@ -11,50 +12,38 @@ namespace {
 
 tessera_block_sparse_gqa_prefill_args prefill_inputs(Call& call, nb::handle q, nb::handle k, nb::handle v,
                                                      nb::handle kv_indices, nb::handle block_size, nb::handle block_q,
-                                                     nb::handle causal, nb::handle softmax_scale, nb::handle q_offset) {
-  tessera_block_sparse_gqa_prefill_args args{};
-  args.q = call.input("q", q, kFloats);
-  args.k = call.input("k", k, kFloats);
-  args.v = call.input("v", v, kFloats);
+                                                     nb::handle causal, nb::handle softmax_scale, nb::handle q_offset,
+                                                     nb::handle page_table, nb::handle seqused_k) {
+  auto args = attention_inputs<tessera_block_sparse_gqa_prefill_args>(call, q, k, v, block_size, causal, softmax_scale);
   args.kv_indices = call.input("kv_indices", kv_indices, kI32);
-  args.block_size = call.positive("block_size", block_size);
   args.block_q = block_q.is_none() ? 0 : call.positive("block_q", block_q);
-  args.mask = call.flag("causal", causal) ? TESSERA_MASK_CAUSAL : TESSERA_MASK_NONE;
-  args.softmax_scale = call.optional_float("softmax_scale", softmax_scale);
   args.q_offset = call.q_offset(q_offset, args.q.shape[0]);
+  args.page_table = call.optional_input("page_table", page_table, kI32);
+  args.seqused_k = call.optional_input("seqused_k", seqused_k, kI32);
   return args;
 }
 
 nb::object block_sparse_gqa_prefill(nb::handle q, nb::handle k, nb::handle v, nb::handle kv_indices,
                                     nb::handle block_size, nb::handle block_q, nb::handle causal,
-                                    nb::handle softmax_scale, nb::handle q_offset, nb::handle return_lse,
-                                    nb::handle out, nb::handle lse, nb::handle backend) {
+                                    nb::handle softmax_scale, nb::handle q_offset, nb::handle page_table,
+                                    nb::handle seqused_k, nb::handle return_lse, nb::handle out, nb::handle lse,
+                                    nb::handle backend) {
   Call call("block_sparse_gqa_prefill", backend);
-  auto args = prefill_inputs(call, q, k, v, kv_indices, block_size, block_q, causal, softmax_scale, q_offset);
-  const bool with_lse = call.flag("return_lse", return_lse);
-  const int64_t* const s = args.q.shape;
-  const Call::Output o = call.output("out", out, kFloats, {s[0], s[1], s[2], args.v.shape[3]}, args.q.dtype);
-  args.out = o.view;
-  if (!with_lse && lse.is_none()) {
-    call.run(tessera_block_sparse_gqa_prefill, args);
-    return call.result(o);
-  }
-  const Call::Output l = call.output("lse", lse, kF32, {s[0], s[1], s[2]}, TESSERA_F32);
-  args.lse = l.view;
-  call.run(tessera_block_sparse_gqa_prefill, args);
-  if (!with_lse) return call.result(o);
-  return nb::make_tuple(call.result(o), call.result(l));
+  auto args = prefill_inputs(call, q, k, v, kv_indices, block_size, block_q, causal, softmax_scale, q_offset,
+                             page_table, seqused_k);
+  return attend(call, tessera_block_sparse_gqa_prefill, args, call.flag("return_lse", return_lse), out, lse);
 }
 
 nb::object block_sparse_gqa_prefill_state(nb::handle q, nb::handle k, nb::handle v, nb::handle kv_indices,
                                           nb::handle block_size, nb::handle block_q, nb::handle causal,
-                                          nb::handle softmax_scale, nb::handle q_offset, nb::handle backend) {
+                                          nb::handle softmax_scale, nb::handle q_offset, nb::handle page_table,
+                                          nb::handle seqused_k, nb::handle backend) {
   Call call("block_sparse_gqa_prefill_state", backend);
-  auto args = prefill_inputs(call, q, k, v, kv_indices, block_size, block_q, causal, softmax_scale, q_offset);
-  const int64_t* const s = args.q.shape;
-  const Call::Output o = call.output("o", nb::none(), kF32, {s[0], s[1], s[2], args.v.shape[3]}, TESSERA_F32);
-  const Call::Output l = call.output("l", nb::none(), kF32, {s[0], s[1], s[2]}, TESSERA_F32);
-  const Call::Output m = call.output("m", nb::none(), kF32, {s[0], s[1], s[2]}, TESSERA_F32);
+  auto args = prefill_inputs(call, q, k, v, kv_indices, block_size, block_q, causal, softmax_scale, q_offset,
+                             page_table, seqused_k);
+  const Call::Output o = call.output("o", nb::none(), kF32, out_shape(args.q, args.v), TESSERA_F32);
+  const Call::Output l = call.output("l", nb::none(), kF32, row_shape(args.q), TESSERA_F32);
+  const Call::Output m = call.output("m", nb::none(), kF32, row_shape(args.q), TESSERA_F32);
   args.state_o = o.view;
   args.state_l = l.view;
   args.state_m = m.view;
@@ -65,16 +54,13 @@ nb::object block_sparse_gqa_prefill_state(nb::handle q, nb::handle k, nb::handle
 // Takes the arguments of the call that it explains, and runs nothing.
 nb::object block_sparse_gqa_prefill_explain(nb::handle q, nb::handle k, nb::handle v, nb::handle kv_indices,
                                             nb::handle block_size, nb::handle block_q, nb::handle causal,
-                                            nb::handle softmax_scale, nb::handle q_offset, nb::handle, nb::handle out,
-                                            nb::handle lse, nb::handle backend) {
+                                            nb::handle softmax_scale, nb::handle q_offset, nb::handle page_table,
+                                            nb::handle seqused_k, nb::handle, nb::handle out, nb::handle lse,
+                                            nb::handle backend) {
   Call call("block_sparse_gqa_prefill", backend);
-  auto args = prefill_inputs(call, q, k, v, kv_indices, block_size, block_q, causal, softmax_scale, q_offset);
-  const int64_t* const s = args.q.shape;
-  args.out = call.output("out", out, kFloats, {s[0], s[1], s[2], args.v.shape[3]}, args.q.dtype).view;
-  if (!lse.is_none()) args.lse = call.output("lse", lse, kF32, {}, TESSERA_F32).view;
-  char text[8192];
-  call.run([&] { return tessera_block_sparse_gqa_prefill_explain(&args, &call.context(), text, sizeof text); });
-  return nb::str(text);
+  auto args = prefill_inputs(call, q, k, v, kv_indices, block_size, block_q, causal, softmax_scale, q_offset,
+                             page_table, seqused_k);
+  return explain(call, tessera_block_sparse_gqa_prefill_explain, args, out, lse);
 }
 
 // ---- Merging ----
@@ -114,8 +100,6 @@ std::vector<Views> unzip(Call& call, const char* name, nb::handle states, const 
   }
   return views;
 }
-
-Shape shape_of(const tessera_tensor& t) { return Shape(t.shape, t.shape + std::min(t.ndim, TESSERA_MAX_DIMS)); }
 
 nb::object cp_merge(nb::handle states, const char* output_dtype, nb::handle backend) {
   Call call("cp_merge", backend);
@@ -184,17 +168,6 @@ nb::object mass_select(nb::handle q, nb::handle k, nb::handle topk, nb::handle b
   args.indices = indices.view;
   call.run(tessera_mass_select, args);
   return call.result(indices);
-}
-
-template <class>
-auto anything() {
-  return nb::arg().none();
-}
-
-// Every argument may be None as far as nanobind is concerned: what is wrong with one is said by Call, by name.
-template <class... Arguments>
-void bind(nb::module_& m, const char* name, nb::object (*function)(Arguments...)) {
-  m.def(name, function, anything<Arguments>()...);
 }
 
 }  // namespace
