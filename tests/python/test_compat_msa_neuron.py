@@ -136,6 +136,20 @@ def test_a_list_is_a_set():
     )
 
 
+@pytest.mark.parametrize("block", [0, 2])
+def test_a_single_query_block(block):
+    """Any block size, D and width; a KV head per query head; the rows that the prefill gives for that block."""
+    q, k, v = tensors(np.float32, 96, heads=3, kv_heads=3, dim=24)
+    ids = np.array([0, 2, -1, 1, 2], np.int32)
+    rows = slice(32 * block, 32 * block + 32)
+    heads_first = [np.ascontiguousarray(x[0].swapaxes(0, 1)) for x in (q[:, rows], k, v)]
+    out = msa_neuron.block_sparse_attention_single_q(*heads_first, ids, block_size=32, q_offset=rows.start)
+    expected = msa_neuron.dense_gqa_reference(q, k, v, np.broadcast_to(ids, (1, 3, 5)), block_size=32)
+    np.testing.assert_allclose(out, expected[0, rows].swapaxes(0, 1), 1e-4, 1e-5)
+    if block == 2:
+        assert same_bits(out, msa_neuron.block_sparse_attention_single_q(*heads_first, ids, block_size=32))
+
+
 @pytest.mark.parametrize("scale", [0.3, -1.0])
 def test_the_scale_is_honoured(scale):
     q, k, v = tensors(np.float32, 256)

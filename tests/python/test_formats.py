@@ -331,6 +331,9 @@ def test_attention_over_per_token_lists_of_all_formats():
 
     expected = attend(packed_to_lists(packed, cu))
     csr = packed_to_csr(packed, cu, blocks)
+    for same in (packed, lists_to_packed(packed_to_lists(packed, cu), cu), csr_to_packed(*csr, cu, blocks)):
+        rows = {"cu_seqlens_q": cu, "cu_seqlens_k": starts, "block_size": 4}
+        assert same_bits(tessera.msa_sparse_attention(q[0], k[0], v[0], same, **rows), expected[0])
     assert same_bits(attend(packed_to_lists(csr_to_packed(*csr, cu, blocks), cu)), expected)
     assert same_bits(attend(clean_lists(packed_to_lists(packed, cu), blocks)), expected)
     lists = packed_to_lists(packed, cu)

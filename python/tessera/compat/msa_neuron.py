@@ -16,8 +16,10 @@ Limits of the original that do not exist here: S_q == S_k (with fewer queries th
 key, as in a later chunk of a prefill, or in decode), S_q % 256 == 0, D = 128, verified head counts. Lists may also be
 per KV head, [B, H_kv, nQ, W]. Its `_kernel` entry points, which are launched on NeuronCores, are left out.
 
-`cp_merge`, `build_block_kv_indices`, `build_causal_block_mask` and `dense_gqa_reference` are those of `tessera`. The
-attention functions of `tessera` have the same names and more options: block sizes, positions, LSE, outputs in place.
+`block_sparse_attention_single_q`, `cp_merge`, `build_block_kv_indices`, `build_causal_block_mask` and
+`dense_gqa_reference` are those of `tessera`; the single query block is the last of the keys unless `q_offset` says
+where it lies. `tessera` has the other two under the same names with more options: block sizes, positions, LSE, outputs
+in place.
 """
 
 from __future__ import annotations
@@ -25,7 +27,13 @@ from __future__ import annotations
 from typing import Any
 
 import tessera
-from tessera import build_block_kv_indices, build_causal_block_mask, cp_merge, dense_gqa_reference
+from tessera import (
+    block_sparse_attention_single_q,
+    build_block_kv_indices,
+    build_causal_block_mask,
+    cp_merge,
+    dense_gqa_reference,
+)
 
 __all__ = [
     "BS",
@@ -35,6 +43,7 @@ __all__ = [
     "SENTINEL",
     "TOPK",
     "D",
+    "block_sparse_attention_single_q",
     "block_sparse_gqa_prefill",
     "block_sparse_gqa_prefill_state",
     "build_block_kv_indices",
@@ -88,7 +97,7 @@ def block_sparse_gqa_prefill_state(
     queries, keys = (getattr(x, "shape", ())[1:2] for x in (q, k))
     if queries and keys and keys < queries:
         raise ValueError(
-            f"block_sparse_gqa_prefill_state: k has {keys[0]} keys for {queries[0]} queries; pass k and v in full length,"
-            " or a shard to tessera.block_sparse_gqa_prefill_state with q_offset"
+            f"block_sparse_gqa_prefill_state: k has {keys[0]} keys for {queries[0]} queries; pass k and v in full"
+            " length, or a shard to tessera.block_sparse_gqa_prefill_state with q_offset"
         )
     return tessera.block_sparse_gqa_prefill_state(q, k, v, kv_indices, block_size=BS, softmax_scale=softmax_scale)
