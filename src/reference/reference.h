@@ -20,6 +20,8 @@ Status reference_cp_merge(const tessera_cp_merge_args& args);
 Status reference_merge_states(const tessera_merge_states_args& args);
 Status reference_moba_select(const tessera_moba_select_args& args);
 Status reference_mass_select(const tessera_mass_select_args& args);
+Status reference_msa_block_scores(const tessera_msa_block_scores_args& args);
+Status reference_msa_select(const tessera_msa_select_args& args);
 
 // The same results before they are rounded, with the quantities that an error bound is made of. All arrays are dense
 // and row-major.
@@ -54,14 +56,22 @@ enum Tier : int8_t {
   kForced = 3,  // one of the first init_blocks, or of the local_blocks up to the last row's own
 };
 
+// Lists as in the indices: [B, Hkv, nQ], [B, Hi, Sq] or [Hi, total_q]. N: blocks of the request that has the most.
 struct Selection {
-  std::vector<int32_t> ids;       // [B, Hkv, nQ, K]
-  std::vector<double> score;      // [B, Hkv, nQ, N]; -inf where invisible
-  std::vector<double> magnitude;  // [B, Hkv, nQ, N]: what the error of a score is relative to
-  std::vector<Tier> tier;         // [B, Hkv, nQ, N]
+  std::vector<int32_t> ids;       // [..., K]
+  std::vector<double> score;      // [..., N]; -inf where invisible
+  std::vector<double> magnitude;  // [..., N]: what the error of a score is relative to
+  std::vector<Tier> tier;         // [..., N]
 };
 Selection moba_select(const tessera_moba_select_args& args);
 Selection mass_select(const tessera_mass_select_args& args);
+Selection msa_select(const tessera_msa_select_args& args);
+
+struct BlockScores {
+  std::vector<double> score;      // as the scores
+  std::vector<double> magnitude;  // the largest sum_d |q_d k_d| of the block's visible keys
+};
+BlockScores msa_block_scores(const tessera_msa_block_scores_args& args);
 
 }  // namespace reference
 }  // namespace tessera
