@@ -20,7 +20,7 @@ namespace {
 class Prepared {
  public:
   Prepared(const Problem& p, const tessera_context& context, const Executor& executor)
-      : context_(context), table_(context, table_bytes(p)) {
+      : table_(context, table_bytes(p)) {
     variant = choose_variant(variants(), context.variant, p.dtype, &status);
     if (variant == nullptr) return;
     auto* const requests = reinterpret_cast<Request*>(table_.data());
@@ -29,10 +29,6 @@ class Prepared {
     const bool whole = executor.num_parts() == 1;
     plan = make_plan(p, *variant->kernel(p.dtype), whole, executor.workers(), requests);
     table = {requests, static_cast<size_t>(p.sequences.count)};
-    if (context.workspace != nullptr) {
-      context_.workspace = static_cast<std::byte*>(context.workspace) + table_bytes(p);
-      context_.workspace_bytes -= table_bytes(p);
-    }
   }
 
   static size_t table_bytes(const Problem& p) {
@@ -40,8 +36,6 @@ class Prepared {
     layout.add(p.sequences.count, sizeof(Request));
     return layout.bytes();
   }
-  // For the plan's own memory: behind the table, in the caller's workspace.
-  const tessera_context& context() const { return context_; }
 
   Status status;
   const Variant* variant = nullptr;
@@ -49,7 +43,6 @@ class Prepared {
   std::span<const Request> table;
 
  private:
-  tessera_context context_;
   Workspace table_;
 };
 
@@ -140,7 +133,7 @@ Status run(const Problem& p, const tessera_context& context) {
   Prepared prepared(p, context, executor);
   if (!prepared.status.ok()) return prepared.status;
   const Plan& plan = prepared.plan;
-  const Workspace workspace(prepared.context(), plan.bytes);
+  const Workspace workspace(context, plan.bytes, Prepared::table_bytes(p));
   char* base = reinterpret_cast<char*>(workspace.data());
 
   if (p.sequences.packed_q) clear_gaps(p, prepared.table, executor);
