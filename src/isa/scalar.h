@@ -39,7 +39,10 @@ struct scalar {
   static vec load(const float* p) {
     return each([&](int i) { return p[i]; });
   }
-  static void store(float* p, vec a) { memcpy(p, a.x, sizeof a.x); }
+  // A loop, not memcpy(): that would keep GCC from vectorising the loops around it.
+  static void store(float* p, vec a) {
+    for (int i = 0; i < kLanes; ++i) p[i] = a.x[i];
+  }
   static vec add(vec a, vec b) {
     return each([&](int i) { return a.x[i] + b.x[i]; });
   }

@@ -2,12 +2,14 @@
 // numbers, views that interleave, the workspace and the variant of the context.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
 #include <vector>
 
 #include "bounds.h"
+#include "merge_variants.h"
 #include "tensors.h"
 
 namespace tessera::test {
@@ -33,11 +35,11 @@ struct Partials {
     out_lse = TestTensor(TESSERA_F32, leading);
   }
 
-  void run(const tessera_context* context = nullptr) const {
+  void run(const tessera_context& context) const {
     const std::vector<tessera_tensor> o_views(o.begin(), o.end()), lse_views(lse.begin(), lse.end());
     const tessera_merge_states_args a = {o_views.data(), lse_views.data(), static_cast<int64_t>(o.size()), out,
                                          out_lse};
-    ASSERT_EQ(tessera_merge_states(&a, context), TESSERA_OK) << tessera_last_error();
+    ASSERT_EQ(tessera_merge_states(&a, &context), TESSERA_OK) << tessera_last_error();
     ASSERT_TRUE(out.all_written());
     ASSERT_TRUE(out_lse.all_written());
   }
@@ -53,22 +55,25 @@ struct Partials {
   }
 };
 
-TEST(MergeEdge, EveryRank) {
+class MergeEdge : public WithMergeVariant {};
+INSTANTIATE_TEST_SUITE_P(, MergeEdge, testing::ValuesIn(merge_variants()), [](const auto& test) { return test.param; });
+
+TEST_P(MergeEdge, EveryRank) {
   const Shape leading = {2, 3, 2, 5};
   for (size_t rank = 1; rank <= 5; ++rank) {
     SCOPED_TRACE(rank);
     const Partials x(3, Shape(leading.begin(), leading.begin() + static_cast<int64_t>(rank) - 1), 24);
-    x.run();
+    x.run(chosen);
     x.expect_near_oracle();
   }
 }
 
-TEST(MergeEdge, ScalarsOfRankOneAreChecked) {
+TEST_P(MergeEdge, ScalarsOfRankOneAreChecked) {
   Partials x(2, {}, 8);
   std::vector<tessera_tensor> o(x.o.begin(), x.o.end()), lse(x.lse.begin(), x.lse.end());
   tessera_merge_states_args a = {o.data(), lse.data(), 2, x.out, x.out_lse};
   const auto refuse = [&](const char* text) {
-    EXPECT_EQ(tessera_merge_states(&a, nullptr), TESSERA_INVALID_ARGUMENT);
+    EXPECT_EQ(tessera_merge_states(&a, &chosen), TESSERA_INVALID_ARGUMENT);
     EXPECT_NE(std::strstr(tessera_last_error(), text), nullptr) << tessera_last_error();
     EXPECT_TRUE(x.out.untouched());
   };
@@ -82,11 +87,11 @@ TEST(MergeEdge, ScalarsOfRankOneAreChecked) {
   a.lse = x.lse[0];
   refuse("lse overlaps partials[0] lse");
   a.lse = x.out_lse;
-  EXPECT_EQ(tessera_merge_states(&a, nullptr), TESSERA_OK) << tessera_last_error();
+  EXPECT_EQ(tessera_merge_states(&a, &chosen), TESSERA_OK) << tessera_last_error();
 }
 
 // A signalling NaN, both zeros, subnormals and infinity: arithmetic would not keep all of them.
-TEST(MergeEdge, ASingleLivePartialIsCopiedBitForBit) {
+TEST_P(MergeEdge, ASingleLivePartialIsCopiedBitForBit) {
   for (tessera_dtype dtype : kFloats) {
     for (const size_t live : {0u, 1u, 2u}) {
       Partials x(3, {2}, 6, dtype);
@@ -101,26 +106,26 @@ TEST(MergeEdge, ASingleLivePartialIsCopiedBitForBit) {
         if (dtype == TESSERA_F32) std::memcpy(data + 4 * j, &wide[j], 4);
         if (dtype != TESSERA_F32) std::memcpy(data + 2 * j, &narrow[j], 2);
       }
-      x.run();
+      x.run(chosen);
       EXPECT_EQ(x.out.all_bits(), x.o[live].all_bits());
       EXPECT_EQ(x.out_lse.all_bits(), x.lse[live].all_bits());
     }
   }
 }
 
-TEST(MergeEdge, ManyEqualShards) {
+TEST_P(MergeEdge, ManyEqualShards) {
   for (const int64_t count : {31, 32, 33, 64, 65, 1000}) {
     Partials x(count, {3}, 40);
     for (TestTensor& lse : x.lse) lse.fill(0.1);
     for (TestTensor& o : x.o) o.fill(1.1);
-    x.run();
+    x.run(chosen);
     x.expect_near_oracle();
   }
 }
 
-TEST(MergeEdge, EmptyShardsDoNotMoveGroupBoundaries) {
+TEST_P(MergeEdge, EmptyShardsDoNotMoveGroupBoundaries) {
   Partials x(70, {2}, 300);
-  x.run();
+  x.run(chosen);
   const auto out = x.out.all_bits(), lse = x.out_lse.all_bits();
   TestTensor empty_o(TESSERA_F32, {2, 300}), empty_lse(TESSERA_F32, {2});
   empty_o.fill(kNan);
@@ -129,25 +134,25 @@ TEST(MergeEdge, EmptyShardsDoNotMoveGroupBoundaries) {
     x.o.insert(x.o.begin() + at, empty_o);
     x.lse.insert(x.lse.begin() + at, empty_lse);
   }
-  x.run();
+  x.run(chosen);
   EXPECT_EQ(x.out.all_bits(), out);
   EXPECT_EQ(x.out_lse.all_bits(), lse);
 }
 
-TEST(MergeEdge, DimsAroundTheChunks) {
+TEST_P(MergeEdge, DimsAroundTheChunks) {
   for (const int64_t dim : {1, 3, 4, 15, 16, 17, 255, 256, 257, 511, 512, 600}) {
     for (tessera_dtype dtype : kFloats) {
       const Partials x(3, {5}, dim, dtype);
-      x.run();
+      x.run(chosen);
       x.expect_near_oracle();
     }
   }
 }
 
-TEST(MergeEdge, NonFiniteNumbersStayInTheirRow) {
+TEST_P(MergeEdge, NonFiniteNumbersStayInTheirRow) {
   Partials x(3, {6}, 8);
   for (TestTensor& lse : x.lse) lse.fill(0);
-  x.run();
+  x.run(chosen);
   const auto want = x.out.all_bits();
   x.o[1].set(8, kInf);    // row 1: one element
   x.lse[2].set(2, kNan);  // row 2
@@ -155,7 +160,7 @@ TEST(MergeEdge, NonFiniteNumbersStayInTheirRow) {
   x.lse[1].set(3, kInf);
   x.lse[1].set(4, -1000);  // row 4: its weight vanishes, the shard does not
   x.o[1].set(4 * 8, kNan);
-  x.run();
+  x.run(chosen);
   for (int64_t i = 0; i < 48; ++i) {
     const int64_t row = i / 8, j = i % 8;
     SCOPED_TRACE(i);
@@ -171,21 +176,21 @@ TEST(MergeEdge, NonFiniteNumbersStayInTheirRow) {
   EXPECT_TRUE(std::isnan(x.out_lse.get(3)));
 }
 
-TEST(MergeEdge, LargeLsesDoNotOverflow) {
+TEST_P(MergeEdge, LargeLsesDoNotOverflow) {
   Partials x(2, {4}, 8);
   for (int64_t row = 0; row < 4; ++row) {
     const double level[] = {1e30, -1e30, 3e38, -3e38};
     x.lse[0].set(row, level[row]);
     x.lse[1].set(row, level[row]);
   }
-  x.run();
+  x.run(chosen);
   for (int64_t i = 0; i < 32; ++i) {
     EXPECT_NEAR(x.out.get(i), 0.5 * (x.o[0].get(i) + x.o[1].get(i)), 1e-6);
     EXPECT_EQ(x.out_lse.get(i / 8), x.lse[0].get(i / 8));
   }
 }
 
-TEST(MergeEdge, LengthsOfCpMergeMayBeTinyOrHuge) {
+TEST_P(MergeEdge, LengthsOfCpMergeMayBeTinyOrHuge) {
   const Shape rows = {4};
   TestTensor o(TESSERA_F32, {4, 8}), l(TESSERA_F32, rows), m(TESSERA_F32, rows), out(TESSERA_F32, {4, 8});
   o.fill(0x1p-130);
@@ -194,12 +199,12 @@ TEST(MergeEdge, LengthsOfCpMergeMayBeTinyOrHuge) {
   m.fill(3);
   const tessera_tensor views[] = {o, l, m};
   const tessera_cp_merge_args a = {&views[0], &views[1], &views[2], 1, out};
-  ASSERT_EQ(tessera_cp_merge(&a, nullptr), TESSERA_OK) << tessera_last_error();
+  ASSERT_EQ(tessera_cp_merge(&a, &chosen), TESSERA_OK) << tessera_last_error();
   for (int64_t i = 0; i < 32; ++i)
     EXPECT_EQ(out.get(i), 0x1p-130 / lengths[i / 8] < 0x1p-149 ? 0 : 0x1p-130 / lengths[i / 8]);
 }
 
-TEST(MergeEdge, BroadcastInputs) {
+TEST_P(MergeEdge, BroadcastInputs) {
   Partials x(2, {3, 4}, 16), y = x;
   x.o[1] = TestTensor(TESSERA_F32, {1, 4, 16});
   Random random(5);
@@ -211,16 +216,16 @@ TEST(MergeEdge, BroadcastInputs) {
   view.stride[0] = 0;
   const tessera_tensor o[] = {x.o[0], view}, lse[] = {x.lse[0], x.lse[1]};
   const tessera_merge_states_args a = {o, lse, 2, x.out, x.out_lse};
-  ASSERT_EQ(tessera_merge_states(&a, nullptr), TESSERA_OK) << tessera_last_error();
+  ASSERT_EQ(tessera_merge_states(&a, &chosen), TESSERA_OK) << tessera_last_error();
   const auto got = x.out.all_bits();
-  y.run();
+  y.run(chosen);
   EXPECT_EQ(got, y.out.all_bits());
 }
 
 // out lies in the same buffer as the partials, between their rows.
-TEST(MergeEdge, OutputsMayInterleaveWithInputs) {
+TEST_P(MergeEdge, OutputsMayInterleaveWithInputs) {
   const Partials x(2, {5}, 8);
-  x.run();
+  x.run(chosen);
   TestTensor buffer(TESSERA_F32, {5, 3, 8});
   std::vector<tessera_tensor> part(3, buffer);
   for (size_t i = 0; i < 3; ++i) {
@@ -233,49 +238,47 @@ TEST(MergeEdge, OutputsMayInterleaveWithInputs) {
   }
   const tessera_tensor lse[] = {x.lse[0], x.lse[1]};
   tessera_merge_states_args a = {part.data(), lse, 2, part[2], x.out_lse};
-  ASSERT_EQ(tessera_merge_states(&a, nullptr), TESSERA_OK) << tessera_last_error();
+  ASSERT_EQ(tessera_merge_states(&a, &chosen), TESSERA_OK) << tessera_last_error();
   EXPECT_EQ(reference::View(part[2]).values(), x.out.values().values());
   a.out.data = static_cast<float*>(a.out.data) - 1;
-  EXPECT_EQ(tessera_merge_states(&a, nullptr), TESSERA_INVALID_ARGUMENT);
+  EXPECT_EQ(tessera_merge_states(&a, &chosen), TESSERA_INVALID_ARGUMENT);
 }
 
-TEST(MergeEdge, ContextIsHonoured) {
-  Partials x(2, {700}, 128);
-  x.run();
-  const auto want = x.out.all_bits();
-  tessera_context context = {};
+TEST_P(MergeEdge, ContextIsHonoured) {
+  const Partials x(2, {700}, 128);
   alignas(64) std::byte too_small_for_anything[64];
-  context.workspace = too_small_for_anything;  // merges need none
-  context.workspace_bytes = sizeof(too_small_for_anything);
-  x.run(&context);
-  for (int32_t i = 0; i < tessera_num_variants(); ++i) {
-    context.variant = tessera_variant_name(i);
-    x.out.clear();
-    const std::vector<tessera_tensor> o(x.o.begin(), x.o.end()), lse(x.lse.begin(), x.lse.end());
-    const tessera_merge_states_args a = {o.data(), lse.data(), 2, x.out, x.out_lse};
-    const tessera_status status = tessera_merge_states(&a, &context);
-    if (tessera_variant_available(i) != 0) {
-      EXPECT_EQ(x.out.all_bits(), want);
-    } else {
-      EXPECT_EQ(status, TESSERA_NOT_IMPLEMENTED);
-      EXPECT_TRUE(x.out.untouched());
-    }
-  }
-  context.variant = nullptr;
-  context.executor.kind = TESSERA_EXECUTOR_THREADS;
+  chosen.workspace = too_small_for_anything;  // merges need none
+  chosen.workspace_bytes = sizeof(too_small_for_anything);
+  x.run(chosen);
+  x.expect_near_oracle();
+  chosen.executor.kind = TESSERA_EXECUTOR_THREADS;
   const std::vector<tessera_tensor> o(x.o.begin(), x.o.end()), lse(x.lse.begin(), x.lse.end());
   const tessera_merge_states_args a = {o.data(), lse.data(), 2, x.out, x.out_lse};
-  EXPECT_EQ(tessera_merge_states(&a, &context), TESSERA_INVALID_ARGUMENT);
+  EXPECT_EQ(tessera_merge_states(&a, &chosen), TESSERA_INVALID_ARGUMENT);
 }
 
-TEST(MergeEdge, NoRowsAndNoFeatures) {
+TEST(MergeVariants, OthersAreRefused) {
+  const Partials x(2, {7}, 16);
+  const std::vector<tessera_tensor> o(x.o.begin(), x.o.end()), lse(x.lse.begin(), x.lse.end());
+  const tessera_merge_states_args a = {o.data(), lse.data(), 2, x.out, x.out_lse};
+  const std::vector<std::string> there = merge_variants();
+  for (int32_t i = 0; i < tessera_num_variants(); ++i) {
+    tessera_context context = {};
+    context.variant = tessera_variant_name(i);
+    if (std::find(there.begin(), there.end(), context.variant) != there.end()) continue;
+    EXPECT_EQ(tessera_merge_states(&a, &context), TESSERA_NOT_IMPLEMENTED);
+    EXPECT_TRUE(x.out.untouched());
+  }
+}
+
+TEST_P(MergeEdge, NoRowsAndNoFeatures) {
   const Partials none(2, {0, 3}, 16);
-  none.run();
+  none.run(chosen);
   const Partials featureless(2, {3}, 0);
   const std::vector<tessera_tensor> o(featureless.o.begin(), featureless.o.end());
   const std::vector<tessera_tensor> lse(featureless.lse.begin(), featureless.lse.end());
   const tessera_merge_states_args a = {o.data(), lse.data(), 2, featureless.out, featureless.out_lse};
-  EXPECT_EQ(tessera_merge_states(&a, nullptr), TESSERA_INVALID_ARGUMENT);
+  EXPECT_EQ(tessera_merge_states(&a, &chosen), TESSERA_INVALID_ARGUMENT);
   EXPECT_STREQ(tessera_last_error(), "merge_states: partials[0] out needs at least one feature");
 }
 

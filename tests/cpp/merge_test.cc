@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "bounds.h"
+#include "merge_variants.h"
 #include "messages.h"
 #include "tensors.h"
 
@@ -66,7 +67,10 @@ void expect_written(const TestTensor& t, const char* name) {
   EXPECT_TRUE(t.gaps_untouched()) << name;
 }
 
-TEST(CpMerge, MatchesTheOracle) {
+class Merge : public WithMergeVariant {};
+INSTANTIATE_TEST_SUITE_P(, Merge, testing::ValuesIn(merge_variants()), [](const auto& test) { return test.param; });
+
+TEST_P(Merge, OfStatesMatchesTheOracle) {
   for (const Case& c : kCases) {
     for (tessera_dtype dtype : kFloats) {
       SCOPED_TRACE(testing::Message() << c.count << " shards, dim " << c.dim << ", " << dtype_name(dtype));
@@ -76,7 +80,7 @@ TEST(CpMerge, MatchesTheOracle) {
       full.push_back(c.dim);
       const TestTensor out(dtype, full, c.gaps ? gappy_strides(full, 1) : dense_strides(full));
       const tessera_cp_merge_args a = {o.data(), l.data(), m.data(), c.count, out};
-      ASSERT_EQ(tessera_cp_merge(&a, nullptr), TESSERA_OK) << tessera_last_error();
+      ASSERT_EQ(tessera_cp_merge(&a, &chosen), TESSERA_OK) << tessera_last_error();
       expect_written(out, "out");
       const reference::Merge want = reference::cp_merge(a);
       EXPECT_TRUE(out_within(out, TESSERA_F32, want.out, want.spread));
@@ -84,7 +88,7 @@ TEST(CpMerge, MatchesTheOracle) {
   }
 }
 
-TEST(MergeStates, MatchesTheOracle) {
+TEST_P(Merge, OfPartialsMatchesTheOracle) {
   for (const Case& c : kCases) {
     for (tessera_dtype dtype : kFloats) {
       SCOPED_TRACE(testing::Message() << c.count << " shards, dim " << c.dim << ", " << dtype_name(dtype));
@@ -95,7 +99,7 @@ TEST(MergeStates, MatchesTheOracle) {
       const TestTensor out(dtype, full, c.gaps ? gappy_strides(full, 1) : dense_strides(full));
       const TestTensor lse(TESSERA_F32, c.leading, c.gaps ? gappy_strides(c.leading, 3) : dense_strides(c.leading));
       const tessera_merge_states_args a = {o.data(), lses.data(), c.count, out, lse};
-      ASSERT_EQ(tessera_merge_states(&a, nullptr), TESSERA_OK) << tessera_last_error();
+      ASSERT_EQ(tessera_merge_states(&a, &chosen), TESSERA_OK) << tessera_last_error();
       expect_written(out, "out");
       expect_written(lse, "lse");
       const reference::Merge want = reference::merge_states(a);
@@ -115,7 +119,7 @@ struct Merges {
   tessera_merge_states_args states() const { return {o.data(), m.data(), 3, out, lse}; }
 };
 
-TEST(Merge, IsTheSameForEveryExecutorAndBackendsAgree) {
+TEST_P(Merge, IsTheSameForEveryExecutorAndBackendsAgree) {
   Merges x;
   const auto run = [&](const tessera_context& context) {
     x.out.clear();
@@ -131,9 +135,9 @@ TEST(Merge, IsTheSameForEveryExecutorAndBackendsAgree) {
     }
     return bits;
   };
-  const auto want = run({});
+  const auto want = run(chosen);
   for (int n : {1, 2, 3, 7}) {
-    tessera_context context = {};
+    tessera_context context = chosen;
     context.executor.kind = TESSERA_EXECUTOR_THREADS;
     context.executor.num_threads = n;
     EXPECT_EQ(run(context), want) << n;
@@ -146,14 +150,14 @@ TEST(Merge, IsTheSameForEveryExecutorAndBackendsAgree) {
   EXPECT_TRUE(log_within("lse", x.lse, TESSERA_F32, merge.lse, std::vector<double>(merge.lse.size(), 100)));
 }
 
-TEST(Merge, InPartsIsTheWhole) {
+TEST_P(Merge, InPartsIsTheWhole) {
   Merges x;
   const auto a = x.cp();
-  ASSERT_EQ(tessera_cp_merge(&a, nullptr), TESSERA_OK);
+  ASSERT_EQ(tessera_cp_merge(&a, &chosen), TESSERA_OK);
   const auto want = x.out.all_bits();
   for (int parts = 1; parts <= 5; ++parts) {
     x.out.clear();
-    tessera_context context = {};
+    tessera_context context = chosen;
     context.executor.kind = TESSERA_EXECUTOR_PART;
     context.executor.num_parts = parts;
     for (context.executor.part = parts - 1; context.executor.part >= 0; --context.executor.part) {
@@ -163,13 +167,13 @@ TEST(Merge, InPartsIsTheWhole) {
   }
 }
 
-TEST(Merge, EmptyShardsChangeNoBit) {
+TEST_P(Merge, EmptyShardsChangeNoBit) {
   Merges x;
   const auto a = x.cp();
   const auto b = x.states();
-  ASSERT_EQ(tessera_cp_merge(&a, nullptr), TESSERA_OK);
+  ASSERT_EQ(tessera_cp_merge(&a, &chosen), TESSERA_OK);
   const auto want = x.out.all_bits();
-  ASSERT_EQ(tessera_merge_states(&b, nullptr), TESSERA_OK);
+  ASSERT_EQ(tessera_merge_states(&b, &chosen), TESSERA_OK);
   const auto want_states = x.out.all_bits();
   const auto want_lse = x.lse.all_bits();
 
@@ -184,37 +188,37 @@ TEST(Merge, EmptyShardsChangeNoBit) {
   }
   tessera_cp_merge_args more = x.cp();
   more.num_states = 5;
-  ASSERT_EQ(tessera_cp_merge(&more, nullptr), TESSERA_OK);
+  ASSERT_EQ(tessera_cp_merge(&more, &chosen), TESSERA_OK);
   EXPECT_EQ(x.out.all_bits(), want);
   tessera_merge_states_args more_states = x.states();
   more_states.num_states = 5;
-  ASSERT_EQ(tessera_merge_states(&more_states, nullptr), TESSERA_OK);
+  ASSERT_EQ(tessera_merge_states(&more_states, &chosen), TESSERA_OK);
   EXPECT_EQ(x.out.all_bits(), want_states);
   EXPECT_EQ(x.lse.all_bits(), want_lse);
 }
 
-TEST(Merge, NoShardHasAKey) {
+TEST_P(Merge, NoShardHasAKey) {
   Merges x;
   for (TestTensor& m : x.shards.m) m.fill(-kInf);
   for (TestTensor& o : x.shards.o) o.fill(std::nan(""));
   const auto a = x.cp();
-  ASSERT_EQ(tessera_cp_merge(&a, nullptr), TESSERA_OK);
+  ASSERT_EQ(tessera_cp_merge(&a, &chosen), TESSERA_OK);
   for (int64_t i = 0; i < x.out.elements(); ++i) ASSERT_EQ(x.out.bits(i), 0u);
   x.out.clear();
   const auto b = x.states();
-  ASSERT_EQ(tessera_merge_states(&b, nullptr), TESSERA_OK);
+  ASSERT_EQ(tessera_merge_states(&b, &chosen), TESSERA_OK);
   for (int64_t i = 0; i < x.out.elements(); ++i) ASSERT_EQ(x.out.bits(i), 0u);
   for (int64_t i = 0; i < x.lse.elements(); ++i) ASSERT_EQ(x.lse.get(i), -kInf);
 }
 
-TEST(Merge, ANanReachesItsRowAlone) {
+TEST_P(Merge, ANanReachesItsRowAlone) {
   Merges x;
   x.shards.m[1].fill(1);
   const auto a = x.states();
-  ASSERT_EQ(tessera_merge_states(&a, nullptr), TESSERA_OK);
+  ASSERT_EQ(tessera_merge_states(&a, &chosen), TESSERA_OK);
   const auto want = x.out.all_bits();
   x.shards.o[1].set(7 * 16 + 3, std::nan(""));
-  ASSERT_EQ(tessera_merge_states(&a, nullptr), TESSERA_OK);
+  ASSERT_EQ(tessera_merge_states(&a, &chosen), TESSERA_OK);
   for (int64_t i = 0; i < x.out.elements(); ++i) {
     if (i == 7 * 16 + 3) {
       EXPECT_TRUE(std::isnan(x.out.get(i)));

@@ -2,7 +2,7 @@
 #ifndef TESSERA_OPS_MERGE_STATES_PROBLEM_H_
 #define TESSERA_OPS_MERGE_STATES_PROBLEM_H_
 
-#include <cstdint>
+#include <stdint.h>
 
 #include "tessera/tessera.h"
 
@@ -18,6 +18,12 @@ struct Problem {
   tessera_tensor lse;  // f32 [...]; only if l is null
   int64_t rows;        // product of [...]
   int64_t dim;
+};
+
+// The merge of rows [begin, end) for one ISA and dtype of out.
+struct Kernel {
+  void (*partials)(const Problem&, int64_t begin, int64_t end);  // o of out's dtype
+  void (*states)(const Problem&, int64_t begin, int64_t end);    // o of f32
 };
 
 }  // namespace tessera::merge_states
