@@ -1,0 +1,83 @@
+// A call with the shapes of an earlier one takes nothing from the heap.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <new>
+#include <vector>
+
+#include "attention.h"
+#include "select.h"
+
+namespace {
+
+std::atomic<int64_t> allocations = 0;
+
+void* allocate(std::size_t bytes) noexcept {
+  ++allocations;
+  return std::malloc(bytes == 0 ? 1 : bytes);
+}
+
+}  // namespace
+
+// Not inlined: GCC takes free() on what it sees come from `new` for a mistake.
+[[gnu::noinline]] void* operator new(std::size_t bytes) {
+  if (void* p = allocate(bytes)) return p;
+  throw std::bad_alloc();
+}
+[[gnu::noinline]] void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept { return allocate(bytes); }
+[[gnu::noinline]] void operator delete(void* p) noexcept { std::free(p); }
+[[gnu::noinline]] void operator delete(void* p, std::size_t) noexcept { std::free(p); }
+[[gnu::noinline]] void operator delete(void* p, const std::nothrow_t&) noexcept { std::free(p); }
+
+namespace tessera::test {
+namespace {
+
+template <class Call>
+void expect_no_allocation(const char* name, const Call& call) {
+  tessera_context context = {};
+  context.executor.kind = TESSERA_EXECUTOR_THREADS;
+  for (const int threads : {1, 2}) {
+    context.executor.num_threads = threads;
+    ASSERT_EQ(call(&context), TESSERA_OK) << tessera_last_error();
+    const int64_t before = allocations;
+    const tessera_status status = call(&context);
+    EXPECT_EQ(allocations - before, 0) << name << ", " << threads << " threads";
+    EXPECT_EQ(status, TESSERA_OK);
+  }
+}
+
+TEST(Allocation, NoneAfterTheFirstCallOfAttention) {
+  const Attention call = make_attention({.queries = 70, .keys = 150}, TESSERA_BF16);
+  const Output out = call.output();
+  const State state = call.state();
+  const Args a = call.args_into(out), b = call.args_into(state);
+  expect_no_allocation("block_sparse_gqa_prefill",
+                       [&](const tessera_context* c) { return tessera_block_sparse_gqa_prefill(&a, c); });
+  expect_no_allocation("block_sparse_gqa_prefill_state",
+                       [&](const tessera_context* c) { return tessera_block_sparse_gqa_prefill_state(&b, c); });
+}
+
+TEST(Allocation, NoneAfterTheFirstCallOfAMerge) {
+  const std::vector<TestTensor> o = {{TESSERA_F32, {9, 3, 24}}, {TESSERA_F32, {9, 3, 24}}};
+  const std::vector<TestTensor> l = {{TESSERA_F32, {9, 3}}, {TESSERA_F32, {9, 3}}}, m = {l[0].clone(), l[1].clone()};
+  const TestTensor out(TESSERA_F32, {9, 3, 24}), lse(TESSERA_F32, {9, 3});
+  const std::vector<tessera_tensor> os(o.begin(), o.end()), ls(l.begin(), l.end()), ms(m.begin(), m.end());
+  const tessera_cp_merge_args a = {os.data(), ls.data(), ms.data(), 2, out};
+  const tessera_merge_states_args b = {os.data(), ms.data(), 2, out, lse};
+  expect_no_allocation("cp_merge", [&](const tessera_context* c) { return tessera_cp_merge(&a, c); });
+  expect_no_allocation("merge_states", [&](const tessera_context* c) { return tessera_merge_states(&b, c); });
+}
+
+TEST(Allocation, NoneAfterTheFirstCallOfASelection) {
+  const Select call({}, TESSERA_BF16);
+  const TestTensor indices = call.indices();
+  SelectArgs a = call.args();
+  a.indices = indices;
+  for (const Selector s : kSelectors) {
+    expect_no_allocation(selector_name(s), [&](const tessera_context* c) { return select(s, a, c); });
+  }
+}
+
+}  // namespace
+}  // namespace tessera::test
