@@ -42,6 +42,7 @@ struct avx512bf16 : Avx512<avx512bf16> {
     const unit high = half(rows[1], n);
     return _mm512_or_si512(low, _mm512_slli_epi32(high, 16));
   }
+  using Avx512<avx512bf16>::transpose;
   static void transpose(unit (&r)[kLanes]) {
     f32_unit f[kLanes];
     for (int i = 0; i < kLanes; ++i) f[i] = _mm512_castsi512_ps(r[i]);

@@ -14,11 +14,18 @@
 
 namespace tessera {
 
+// Memory that is read soon: each row tile prefetches the next lines of it, one per step.
+struct Ahead {
+  const char* begin;
+  const char* end;
+};
+
 template <class Isa>
 struct Gemm {
   using operand = typename Isa::operand;
   using vec = typename Isa::vec;
   using unit = typename Isa::unit;
+  using P = Panels<Isa>;
   static constexpr int kLanes = Isa::kLanes;
   static constexpr int kPair = Isa::kPair;
 
@@ -101,19 +108,19 @@ struct Gemm {
   }
 
   // C columns [column, column + n * kLanes) of `rows` rows.
-  static void rows(Panel panel, int rows, const operand* const* a, float* const* c, int64_t column, int n) {
+  static void rows(Panel panel, int rows, const operand* const* a, float* const* c, int64_t column, int n,
+                   Ahead* ahead) {
     const int tiles = (rows + Isa::kRows - 1) / Isa::kRows;
     const int low = rows / tiles;
     const TileFn fns[2] = {pick(low, n), low < Isa::kRows ? pick(low + 1, n) : nullptr};
-    const int64_t fetch = static_cast<int64_t>(panel.steps) * 64;
-    const int64_t panel_bytes = panel.stride * static_cast<int64_t>(sizeof(operand)) * panel.steps;
     int first = 0;
     for (int t = 0; t < tiles; ++t) {
       const int end = (t + 1) * rows / tiles;
+      // The first few tiles fetch what comes next; the rest touch lines that are at hand.
+      panel.next = ahead->begin < ahead->end ? ahead->begin : reinterpret_cast<const char*>(panel.data);
+      ahead->begin += static_cast<int64_t>(panel.steps) * 64;
       fns[end - first - low](panel, a + first, c + first, column);
       first = end;
-      // The first few tiles fetch the whole next panel; the rest touch lines that are at hand.
-      panel.next = (t + 1) * fetch < panel_bytes ? panel.next + fetch : reinterpret_cast<const char*>(panel.data);
     }
   }
 
@@ -121,18 +128,27 @@ struct Gemm {
   // steps, of which the first `steps` count. `next` is what the caller reads after this.
   static void all(const operand* packed, int width, int packed_steps, int steps, int columns, bool accumulate,
                   int rows_n, const operand* const* a, float* const* c, const void* next) {
-    using P = Panels<Isa>;
     for (int p = 0; p < P::count(width); ++p) {
       const int first = P::begin(width, p);
       if (first >= columns) break;
       const int end = P::begin(width, p + 1);
-      const operand* data = P::at(packed, packed_steps, first);
-      const bool last = end >= columns;
-      const void* after = last ? next : static_cast<const void*>(P::at(packed, packed_steps, end));
-      const Panel panel = {data, static_cast<int64_t>(end - first) * kLanes * kPair, steps, accumulate,
-                           static_cast<const char*>(after)};
-      rows(panel, rows_n, a, c, static_cast<int64_t>(first) * kLanes, (end < columns ? end : columns) - first);
+      const void* after = end >= columns ? next : P::at(packed, packed_steps, end);
+      Ahead ahead = panel_at(after, end - first, steps);
+      one(P::at(packed, packed_steps, first), end - first, steps, (end < columns ? end : columns) - first, accumulate,
+          rows_n, a, c, static_cast<int64_t>(first) * kLanes, &ahead);
     }
+  }
+
+  // The first `columns` of the `width` vectors of one panel, which are C's from `column` on.
+  static void one(const operand* panel, int width, int steps, int columns, bool accumulate, int rows_n,
+                  const operand* const* a, float* const* c, int64_t column, Ahead* ahead) {
+    const Panel p = {panel, static_cast<int64_t>(width) * kLanes * kPair, steps, accumulate, nullptr};
+    rows(p, rows_n, a, c, column, columns, ahead);
+  }
+
+  static Ahead panel_at(const void* data, int width, int steps) {
+    const char* begin = static_cast<const char*>(data);
+    return {begin, begin + static_cast<int64_t>(width) * kLanes * steps * 4};
   }
 };
 

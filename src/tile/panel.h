@@ -68,26 +68,32 @@ struct Panels {
   template <class In>
   static bool pack_values(const In* const* rows, int n, int depth, int columns, operand* packed) {
     const int all_vecs = vecs(columns);
-    const int all_steps = steps(depth);
-    typename Isa::vec watch = Isa::set1(0.0f);
+    bool finite = true;
     for (int p = 0; p < count(all_vecs); ++p) {
-      const int first = begin(all_vecs, p);
-      const int width = begin(all_vecs, p + 1) - first;
-      operand* panel = at(packed, all_steps, first);
-      for (int s = 0; s < all_steps; ++s) {
-        for (int v = 0; v < width; ++v) {
-          const int column = (first + v) * kLanes;
-          const int left = columns - column;
-          const In* pair[kPair];
-          for (int i = 0; i < kPair; ++i) {
-            const int key = s * kPair + i;
-            pair[i] = key < n ? rows[key] + column : nullptr;
-          }
-          const unit u = Isa::column_units(pair, pair[0] == nullptr ? 0 : left < kLanes ? left : kLanes);
-          watch = Isa::watch_nonfinite(watch, u);
-          Isa::store_unit(panel, u);
-          panel += kLanes * kPair;
+      finite &= pack_values_panel(rows, n, depth, columns, p, at(packed, steps(depth), begin(all_vecs, p)));
+    }
+    return finite;
+  }
+
+  // Panel p of them alone.
+  template <class In>
+  static bool pack_values_panel(const In* const* rows, int n, int depth, int columns, int p, operand* panel) {
+    const int first = begin(vecs(columns), p);
+    const int width = begin(vecs(columns), p + 1) - first;
+    typename Isa::vec watch = Isa::set1(0.0f);
+    for (int s = 0; s < steps(depth); ++s) {
+      for (int v = 0; v < width; ++v) {
+        const int column = (first + v) * kLanes;
+        const int left = columns - column;
+        const In* pair[kPair];
+        for (int i = 0; i < kPair; ++i) {
+          const int key = s * kPair + i;
+          pair[i] = key < n ? rows[key] + column : nullptr;
         }
+        const unit u = Isa::column_units(pair, pair[0] == nullptr ? 0 : left < kLanes ? left : kLanes);
+        watch = Isa::watch_nonfinite(watch, u);
+        Isa::store_unit(panel, u);
+        panel += kLanes * kPair;
       }
     }
     const float sum = Isa::reduce_add(watch);

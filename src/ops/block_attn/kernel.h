@@ -18,6 +18,7 @@
 #include <string.h>
 
 #include "ops/block_attn/plan.h"
+#include "tile/direct.h"
 #include "tile/gemm.h"
 #include "tile/panel.h"
 #include "tile/softmax.h"
@@ -32,6 +33,7 @@ struct BlockAttn {
   using P = Panels<Isa>;
   using G = Gemm<Isa>;
   using Softmax = OnlineSoftmax<Isa, kExact>;
+  using Direct = DirectScores<Isa, In>;
   static constexpr int kLanes = Isa::kLanes;
 
   const Problem& p;
@@ -110,14 +112,6 @@ struct BlockAttn {
     locate_keys(p.v, p.pages, r.seq, r.b, head, keys->begin, n, keys->v, keys->place);
   }
 
-  static Packed pack_keys(const Problem& p, const Plan& plan, const Keys& keys, operand* to) {
-    operand* v = to + plan.packed_k_bytes / sizeof(operand);
-    P::pack_keys(keys.k, keys.count, static_cast<int>(p.dim), to);
-    const bool finite =
-        P::pack_values(keys.v, keys.count, static_cast<int>(plan.key_tile), static_cast<int>(p.dim_v), v);
-    return {to, v, finite};
-  }
-
   // Where a used block's packed pieces begin, counted in key tiles.
   static int64_t slot_of(const Problem& p, const Plan& plan, const Request& r, const char* base, int64_t head,
                          int64_t block) {
@@ -138,13 +132,16 @@ struct BlockAttn {
       Keys keys;
       locate(p, plan, r, head, block, piece, &keys);
       if (keys.count == 0) continue;
-      const Packed packed = pack_keys(p, plan, keys, packed_at(plan, base, slot + piece));
-      *(base + plan.finite + slot + piece) = packed.finite ? 1 : 0;
+      operand* const k = packed_at(plan, base, slot + piece);
+      P::pack_keys(keys.k, keys.count, static_cast<int>(p.dim), k);
+      operand* const v = k + plan.packed_k_bytes / sizeof(operand);
+      const bool finite =
+          P::pack_values(keys.v, keys.count, static_cast<int>(plan.key_tile), static_cast<int>(p.dim_v), v);
+      *(base + plan.finite + slot + piece) = finite ? 1 : 0;
     }
   }
 
-  Packed packed_keys(const Keys& keys, int64_t block, int64_t piece) const {
-    if (!r.pack_once) return pack_keys(p, plan, keys, at<operand>(plan.scratch.packed));
+  Packed packed_keys(int64_t block, int64_t piece) const {
     const int64_t slot = slot_of(p, plan, r, base, head, block) + piece;
     const operand* k = packed_at(plan, base, slot);
     return {k, k + plan.packed_k_bytes / sizeof(operand), *(base + plan.finite + slot) != 0};
@@ -185,6 +182,28 @@ struct BlockAttn {
         to += plan.q_row;
       }
     }
+    if (r.pack_once) return;
+    for (int64_t list = 0; list < lists; ++list) {
+      for (int64_t row = 0; row < list_rows(list); row += kGroupRows) {
+        const int64_t left = list_rows(list) - row;
+        const operand* rows[kGroupRows];
+        for (int64_t i = 0; i < kGroupRows; ++i) rows[i] = q_row(first_row(list) + row + i);
+        P::pack_keys(rows, static_cast<int>(left < kGroupRows ? left : kGroupRows), dim, panel_at(list, row));
+      }
+    }
+  }
+
+  const operand* q_row(int64_t row) const { return at<operand>(plan.scratch.q) + row * plan.q_row; }
+
+  // Rows of the tile that follow list i.
+  int64_t first_row(int64_t i) const { return lists == 1 ? 0 : i * p.block_q * p.group; }
+  int64_t list_rows(int64_t i) const {
+    const int64_t left = tokens * p.group - first_row(i);
+    return lists == 1 || left < p.block_q * p.group ? left : p.block_q * p.group;
+  }
+  // The packed group of rows that begins at `row` of list i.
+  operand* panel_at(int64_t i, int64_t row) const {
+    return at<operand>(plan.scratch.panels) + (i * plan.panel_rows + row) * P::steps(p.dim) * Isa::kPair;
   }
 
   typename Softmax::Row row_state(int64_t row) const {
@@ -199,65 +218,139 @@ struct BlockAttn {
 
   // ---- One key tile ----------------------------------------------------------------------------------------------------------
 
-  // rows, limits: the rows that see at least one key of the tile, and how many each sees.
-  void attend_keys(const Keys& keys, const Packed& packed, const int32_t* rows, const int32_t* limits,
-                   int64_t count) const {
-    const operand** q_rows = at<const operand*>(plan.scratch.q_rows);
-    float** o_rows = at<float*>(plan.scratch.o_rows);
-    for (int64_t i = 0; i < count; ++i) {
-      q_rows[i] = at<operand>(plan.scratch.q) + rows[i] * plan.q_row;
-      o_rows[i] = at<float>(plan.scratch.o) + rows[i] * plan.o_row;
-    }
-    const int64_t groups = (count + kGroupRows - 1) / kGroupRows;
-    for (int64_t g = 0; g < groups; ++g) {
-      const int64_t i = g * count / groups;
-      attend_group(keys, packed, rows + i, limits + i, q_rows + i, o_rows + i,
-                   static_cast<int>((g + 1) * count / groups - i));
-    }
-  }
-
-  void attend_group(const Keys& keys, const Packed& packed, const int32_t* rows, const int32_t* limits,
-                    const operand* const* q_rows, float* const* o_rows, int n) const {
-    float* s_rows[kGroupRows];
-    const operand* p_rows[kGroupRows];
+  // Rows that go through softmax and PV together: each sees at least one key of the tile.
+  struct Group {
+    int slots = 0;  // rows of scores in use
+    int n = 0;
+    int32_t rows[kGroupRows];
+    int32_t limits[kGroupRows];  // keys that each sees
+    float* scores[kGroupRows];
+    const operand* probs[kGroupRows];
+    float* o[kGroupRows];
     int most = 0;
-    int least = keys.count;
-    for (int i = 0; i < n; ++i) {
-      s_rows[i] = at<float>(plan.scratch.scores) + i * plan.score_row;
-      p_rows[i] = at<operand>(plan.scratch.probs) + i * plan.score_row;
-      most = limits[i] > most ? limits[i] : most;
-      least = limits[i] < least ? limits[i] : least;
-    }
+    int least = static_cast<int>(kKeyTile);
+  };
+
+  // What the multiplications prefetch: scores the values of this tile, values the keys of the next.
+  struct Fetch {
+    Ahead values, next_keys;
+  };
+
+  // The row whose scores lie in `slot` of the scratch.
+  void add_row(int32_t row, int32_t limit, int64_t slot, Group* g) const {
+    g->rows[g->n] = row;
+    g->limits[g->n] = limit;
+    g->scores[g->n] = score_row(slot);
+    g->probs[g->n] = at<operand>(plan.scratch.probs) + slot * plan.score_row;
+    g->o[g->n] = at<float>(plan.scratch.o) + row * plan.o_row;
+    g->most = limit > g->most ? limit : g->most;
+    g->least = limit < g->least ? limit : g->least;
+    ++g->n;
+  }
+  float* score_row(int64_t slot) const { return at<float>(plan.scratch.scores) + slot * plan.score_row; }
+
+  // rows, limits: the rows of all lists that see at least one key of the tile, and how many each sees.
+  void attend_packed(const Keys& keys, const Packed& packed, const int32_t* rows, const int32_t* limits,
+                     int64_t count) const {
+    const int64_t groups = (count + kGroupRows - 1) / kGroupRows;
     const int dim_steps = P::steps(p.dim);
-    const int s_vecs = P::vecs(most);
-    G::all(packed.k, P::vecs(keys.count), dim_steps, dim_steps, s_vecs, false, n, q_rows, s_rows, packed.v);
-    for (int i = 0; i < n; ++i) {
-      operand* probs = at<operand>(plan.scratch.probs) + i * plan.score_row;
-      Softmax::step(s_rows[i], probs, limits[i], s_vecs, factor, row_state(rows[i]), o_vecs);
-    }
-    if (packed.finite || least == keys.count) {
-      add_values(packed.v, P::steps(most), n, p_rows, o_rows, packed.k);
-    } else {
-      add_values_hiding(keys, packed.k, limits, n, p_rows, o_rows);
+    for (int64_t i = 0; i < groups; ++i) {
+      const int64_t begin = i * count / groups;
+      Group g;
+      const operand* q_rows[kGroupRows];
+      for (int64_t row = begin; row < (i + 1) * count / groups; ++row) {
+        q_rows[g.n] = q_row(rows[row]);
+        add_row(rows[row], limits[row], g.n, &g);
+      }
+      G::all(packed.k, P::vecs(keys.count), dim_steps, dim_steps, P::vecs(g.most), false, g.n, q_rows, g.scores,
+             packed.v);
+      weigh(keys, &packed, g, nullptr);
     }
   }
 
-  void add_values(const operand* v, int steps, int n, const operand* const* p_rows, float* const* o_rows,
-                  const void* next) const {
-    G::all(v, o_vecs, P::steps(plan.key_tile), steps, o_vecs, true, n, p_rows, o_rows, next);
+  // The same for the rows of list i, against keys where they lie. They join the group, which is weighed when it is full.
+  void attend_direct(const Keys& keys, int64_t list, const int32_t* rows, const int32_t* limits, int64_t count,
+                     Fetch* fetch, Group* g) const {
+    for (int64_t i = 0; i < count;) {
+      const int64_t begin = (rows[i] - first_row(list)) / kGroupRows * kGroupRows;
+      const int64_t left = list_rows(list) - begin;
+      const int n = static_cast<int>(left < kGroupRows ? left : kGroupRows);
+      if (g->slots + n > kGroupRows) {
+        weigh(keys, nullptr, *g, &fetch->next_keys);
+        *g = {};
+      }
+      int most = 0;
+      for (; i < count && rows[i] < first_row(list) + begin + n; ++i) {
+        add_row(rows[i], limits[i], g->slots + rows[i] - first_row(list) - begin, g);
+        most = limits[i] > most ? limits[i] : most;
+      }
+      float* scores[kGroupRows];
+      for (int slot = 0; slot < n; ++slot) scores[slot] = score_row(g->slots + slot);
+      Direct::scores(keys.k, most, static_cast<int>(p.dim), panel_at(list, begin), n, at<char>(plan.scratch.direct),
+                     scores, &fetch->values);
+      g->slots += n;
+    }
   }
 
-  // The slow, exact way for a tile in which an invisible value may be NaN or infinite: 0 * NaN would reach the row, so
-  // rows that see equally many keys get values packed up to there.
-  void add_values_hiding(const Keys& keys, const operand* next, const int32_t* limits, int n,
-                         const operand* const* p_rows, float* const* o_rows) const {
-    operand* patched = at<operand>(plan.scratch.patched);
-    for (int i = 0; i < n;) {
-      int end = i + 1;
-      while (end < n && limits[end] == limits[i]) ++end;
-      P::pack_values(keys.v, limits[i], static_cast<int>(plan.key_tile), static_cast<int>(p.dim_v), patched);
-      add_values(patched, P::steps(limits[i]), end - i, p_rows + i, o_rows + i, next);
-      i = end;
+  // Rows that lie one behind the other.
+  static Ahead rows_ahead(const In* const* rows, int count, int64_t dim) {
+    if (count == 0 || rows[count - 1] - rows[0] != (count - 1) * dim) return {};
+    return {reinterpret_cast<const char*>(rows[0]), reinterpret_cast<const char*>(rows[count - 1] + dim)};
+  }
+
+  // Turns scores into probabilities and adds the values they weigh, panel by panel: packed ones, or (null) each packed
+  // here into the nearest cache.
+  void weigh(const Keys& keys, const Packed* packed, const Group& g, Ahead* ahead) const {
+    const int s_vecs = P::vecs(g.most);
+    for (int i = 0; i < g.n; ++i) {
+      Softmax::step(g.scores[i], const_cast<operand*>(g.probs[i]), g.limits[i], s_vecs, factor, row_state(g.rows[i]),
+                    o_vecs);
+    }
+    operand* const buffer = at<operand>(plan.scratch.values);
+    for (int i = 0; i < P::count(o_vecs); ++i) {
+      const int first = P::begin(o_vecs, i);
+      const int width = P::begin(o_vecs, i + 1) - first;
+      const operand* panel = buffer;
+      bool finite = true;
+      Ahead next = {};
+      if (packed == nullptr) {
+        finite = pack_panel(keys, g.most, i);
+      } else {
+        panel = P::at(packed->v, P::steps(plan.key_tile), first);
+        finite = packed->finite;
+        next = G::panel_at(
+            i + 1 < P::count(o_vecs) ? panel + width * kLanes * P::steps(plan.key_tile) * Isa::kPair : packed->k, width,
+            P::steps(g.most));
+      }
+      if (finite || g.least == (packed == nullptr ? g.most : keys.count)) {
+        add_panel(panel, i, P::steps(g.most), g, 0, g.n, packed == nullptr ? ahead : &next);
+      } else {
+        add_panel_hiding(keys, i, g);
+      }
+    }
+  }
+
+  bool pack_panel(const Keys& keys, int count, int i) const {
+    return P::pack_values_panel(keys.v, count, count, static_cast<int>(p.dim_v), i, at<operand>(plan.scratch.values));
+  }
+
+  // Adds panel i of the values to rows [begin, end) of the group.
+  void add_panel(const operand* panel, int i, int steps, const Group& g, int begin, int end, Ahead* ahead) const {
+    const int first = P::begin(o_vecs, i);
+    const int width = P::begin(o_vecs, i + 1) - first;
+    G::one(panel, width, steps, width, true, end - begin, g.probs + begin, g.o + begin, first * kLanes, ahead);
+  }
+
+  // The slow, exact way where an invisible value may be NaN or infinite: 0 * NaN would reach the row, so rows that see
+  // equally many keys get values packed up to there.
+  void add_panel_hiding(const Keys& keys, int i, const Group& g) const {
+    for (int begin = 0; begin < g.n;) {
+      int end = begin + 1;
+      while (end < g.n && g.limits[end] == g.limits[begin]) ++end;
+      pack_panel(keys, g.limits[begin], i);
+      Ahead nothing = {};
+      add_panel(at<operand>(plan.scratch.values), i, P::steps(g.limits[begin]), g, begin, end, &nothing);
+      begin = end;
     }
   }
 
@@ -265,46 +358,82 @@ struct BlockAttn {
 
   // Works through the union of the lists; chunk < 0: all chunks, merging each finished one into the row's sum.
   void walk(int64_t chunk) const {
-    const uint64_t* members = at<uint64_t>(plan.scratch.members);
-    const uint64_t* touched = at<uint64_t>(plan.scratch.touched);
     int64_t done[kTileLists] = {};  // key tiles of each list so far
-    for (int64_t word = 0; word < used_words(r); ++word) {
-      for (uint64_t bits = touched[word]; bits != 0; bits &= bits - 1) {
-        const int64_t block = word * 64 + __builtin_ctzll(bits);
-        for (int64_t piece = 0; piece < plan.tiles_per_block; ++piece) {
-          visit(block, piece, members[block], chunk, done);
-        }
-      }
+    Keys keys[2];                   // this tile's and the next one's
+    int now = 0;
+    Cursor cursor(*this);
+    bool more = cursor.advance();
+    if (more) cursor.locate(&keys[0]);
+    while (more) {
+      const int64_t block = cursor.block;
+      const int64_t piece = cursor.piece;
+      more = cursor.advance();
+      if (more) cursor.locate(&keys[1 - now]);
+      visit(block, piece, keys[now], more ? &keys[1 - now] : nullptr, chunk, done);
+      now = 1 - now;
     }
   }
 
-  void visit(int64_t block, int64_t piece, uint64_t members, int64_t chunk, int64_t* done) const {
-    Keys keys;
-    locate(p, plan, r, head, block, piece, &keys);
+  // The key tiles of the union, ascending.
+  struct Cursor {
+    const BlockAttn& attn;
+    const uint64_t* touched;
+    int64_t word = -1;
+    uint64_t bits = 0;
+    int64_t block = 0;
+    int64_t piece;
+
+    explicit Cursor(const BlockAttn& a)
+        : attn(a), touched(a.at<uint64_t>(a.plan.scratch.touched)), piece(a.plan.tiles_per_block - 1) {}
+
+    bool advance() {
+      if (++piece < attn.plan.tiles_per_block) return true;
+      piece = 0;
+      while (bits == 0) {
+        if (++word == used_words(attn.r)) return false;
+        bits = touched[word];
+      }
+      block = word * 64 + __builtin_ctzll(bits);
+      bits &= bits - 1;
+      return true;
+    }
+    void locate(Keys* keys) const { BlockAttn::locate(attn.p, attn.plan, attn.r, attn.head, block, piece, keys); }
+  };
+
+  void visit(int64_t block, int64_t piece, const Keys& keys, const Keys* next, int64_t chunk, int64_t* done) const {
     if (keys.count == 0) return;
+    const uint64_t members = at<uint64_t>(plan.scratch.members)[block];
     const int64_t* visible = at<int64_t>(plan.scratch.visible);
     int32_t* rows = at<int32_t>(plan.scratch.rows);
     int32_t* limits = at<int32_t>(plan.scratch.limits);
     int64_t count = 0;
+    Group group;
+    Fetch fetch = {rows_ahead(keys.v, keys.count, p.dim_v), {}};
+    if (next != nullptr) fetch.next_keys = rows_ahead(next->k, next->count, p.dim);
     for (int64_t i = 0; i < lists; ++i) {
       if ((members >> i & 1) == 0) continue;
       const int64_t at_chunk = done[i] / plan.chunk_tiles;
       const bool starts = done[i] % plan.chunk_tiles == 0;
       ++done[i];
       if (chunk >= 0 && at_chunk != chunk) continue;
-      const int64_t list_begin = lists == 1 ? 0 : i * p.block_q;
-      const int64_t list_end = lists == 1 ? tokens : list_begin + p.block_q < tokens ? list_begin + p.block_q : tokens;
-      for (int64_t t = list_begin; t < list_end; ++t) {
-        const int sees = places_before(keys.place, keys.count, visible[t] - keys.begin);
+      const int64_t begin = count;
+      const int64_t row_end = first_row(i) + list_rows(i);
+      for (int64_t row = first_row(i); row < row_end; row += p.group) {
+        const int sees = places_before(keys.place, keys.count, visible[row / p.group] - keys.begin);
         if (sees == 0) continue;
         for (int64_t g = 0; g < p.group; ++g, ++count) {
-          rows[count] = static_cast<int32_t>(t * p.group + g);
+          rows[count] = static_cast<int32_t>(row + g);
           limits[count] = sees;
           if (chunk < 0 && starts && at_chunk > 0) fold(rows[count]);
         }
       }
+      if (!r.pack_once) attend_direct(keys, i, rows + begin, limits + begin, count - begin, &fetch, &group);
     }
-    if (count > 0) attend_keys(keys, packed_keys(keys, block, piece), rows, limits, count);
+    if (!r.pack_once) {
+      if (group.n > 0) weigh(keys, nullptr, group, &fetch.next_keys);
+    } else if (count > 0) {
+      attend_packed(keys, packed_keys(block, piece), rows, limits, count);
+    }
   }
 
   // ---- States ----------------------------------------------------------------------------------------------------------------------
@@ -435,7 +564,9 @@ struct BlockAttn {
     }
   }
 
-  static constexpr Kernel kernel() { return {pack, attend, merge, kLanes, Isa::kPair, Isa::kTileRows}; }
+  static constexpr Kernel kernel() {
+    return {pack, attend, merge, kLanes, Isa::kPair, Isa::kTileRows, kLanes * Isa::kVecs, Direct::scratch_bytes};
+  }
 };
 
 }  // namespace tessera::block_attn

@@ -64,7 +64,7 @@ void cut_requests(const Problem& p, bool whole, Request* requests, Plan* plan) {
   }
 }
 
-void lay_out_scratch(const Problem& p, int64_t blocks, bool packs_on_the_fly, Plan* plan) {
+void lay_out_scratch(const Problem& p, int64_t blocks, bool reads_in_place, Plan* plan) {
   const int64_t lanes = plan->kernel->lanes;
   const int64_t pair = plan->kernel->pair;
   const int64_t operand = 4 / pair;
@@ -93,11 +93,11 @@ void lay_out_scratch(const Problem& p, int64_t blocks, bool packs_on_the_fly, Pl
   s.probs = pair == 1 ? s.scores : layout.add(kGroupRows * plan->score_row, operand);
   s.rows = layout.add(rows, sizeof(int32_t));
   s.limits = layout.add(rows, sizeof(int32_t));
-  s.q_rows = layout.add(rows, sizeof(void*));
-  s.o_rows = layout.add(rows, sizeof(void*));
-  const auto packed = static_cast<int64_t>(plan->packed_k_bytes + plan->packed_v_bytes);
-  s.packed = layout.add(packs_on_the_fly ? 1 : 0, packed);
-  s.patched = layout.add(1, static_cast<int64_t>(plan->packed_v_bytes));
+  s.values = layout.add(std::min(plan->o_row, plan->kernel->panel_columns), ceil_div(plan->key_tile, pair) * 4);
+  const int64_t direct = reads_in_place ? 1 : 0;
+  plan->panel_rows = round_up(rows / plan->lists_per_tile, lanes);
+  s.panels = layout.add(direct * plan->lists_per_tile * plan->panel_rows, ceil_div(p.dim, pair) * 4);
+  s.direct = layout.add(direct, static_cast<int64_t>(plan->kernel->direct_bytes(p.dim)));
   s.bytes = layout.bytes();
 }
 

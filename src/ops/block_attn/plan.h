@@ -33,7 +33,8 @@ struct Request {
   int64_t blocks;      // N = ceil(keys / block)
   int64_t tiles;       // query tiles per KV head
   int64_t first_tile;  // those of the requests before
-  // Packing pays when a packed key tile is used more than once. What is not packed once is packed on the fly.
+  // Packing pays when a packed key tile is used more than once; otherwise keys are read where they lie, and values are
+  // packed tile by tile.
   bool pack_once;
   int64_t slots;        // per KV head: blocks that can be on a list
   int64_t first_slot;   // x Hkv: those of the requests before
@@ -56,10 +57,10 @@ struct Scratch {
   size_t probs;    // operand [kGroupRows][score_row]; aliases scores where an operand is an f32
   size_t rows;     // int32 [R]: rows that take part in a key tile
   size_t limits;   // int32 [R]: their visible keys in it
-  size_t q_rows;   // const operand* [R]
-  size_t o_rows;   // float* [R]
-  size_t packed;   // one packed key tile (K, then V), for calls that pack on the fly
-  size_t patched;  // one packed V, for tiles where invisible values are not finite
+  size_t values;   // one packed panel of V
+  // For requests that do not pack once:
+  size_t panels;  // packed rows of q, [lists of a tile][panel_rows]
+  size_t direct;  // DirectScores
   size_t bytes;
 };
 
@@ -78,6 +79,7 @@ struct Plan {
   int64_t q_row;          // operands per row of Q, padded
   int64_t o_row;          // f32 per row of O, padded
   int64_t score_row;      // f32 per row of scores, padded
+  int64_t panel_rows;     // packed rows of q per list, padded
   size_t packed_k_bytes;  // of one key tile
   size_t packed_v_bytes;
   Scratch scratch;
@@ -105,6 +107,8 @@ struct Kernel {
   int lanes;
   int pair;
   int tile_rows;
+  int64_t panel_columns;
+  size_t (*direct_bytes)(int64_t dim);
 };
 
 // `requests` has an entry for each request, which this fills. `whole`: the call does all tasks, not a part of them.
