@@ -10,7 +10,7 @@
 
 namespace tessera {
 
-// `text` says which argument, what came and what is accepted. api_call() puts the operator's name in front.
+// `text` says which argument, what came and what is expected. api_call() puts the operator's name in front.
 struct Status {
   tessera_status code = TESSERA_OK;
   std::string text;

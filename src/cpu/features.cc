@@ -146,7 +146,7 @@ Status lower_features(uint32_t features, const char* max_isa, uint32_t* lowered)
   const Variant* const top = find_variant(max_isa);
   *lowered &= top == nullptr ? 0 : top->needs;
   if (top != nullptr) return {};
-  return invalid("TESSERA_MAX_ISA is \"" + std::string(max_isa) + "\"; accepted: " + variant_names());
+  return invalid("TESSERA_MAX_ISA is \"" + std::string(max_isa) + "\"; expected " + variant_names());
 }
 
 const Status& max_isa_status() { return allowed().status; }

@@ -17,8 +17,8 @@ Status check_environment() {
   return trace_status();
 }
 
-Status refuse(const char* field, int64_t value, const std::string& accepted) {
-  return invalid("context." + std::string(field) + " is " + std::to_string(value) + "; accepted: " + accepted);
+Status refuse(const char* field, int64_t value, const std::string& expected) {
+  return invalid("context." + std::string(field) + " is " + std::to_string(value) + "; expected " + expected);
 }
 
 Status check_executor(const tessera_executor& e) {
@@ -30,7 +30,7 @@ Status check_executor(const tessera_executor& e) {
         return refuse("executor.num_threads", e.num_threads, "1 to " + std::to_string(kMaxThreads));
       }
       if (e.kind == TESSERA_EXECUTOR_PARALLEL_FOR && e.parallel_for == nullptr) {
-        return invalid("context.executor.parallel_for is NULL; accepted: a function");
+        return invalid("context.executor.parallel_for is NULL; expected a function");
       }
       return {};
     case TESSERA_EXECUTOR_PART:
@@ -53,7 +53,7 @@ Status check_context(const tessera_context* context, tessera_context* checked) {
     return refuse("backend", checked->backend, "a tessera_backend");
   }
   if (checked->variant != nullptr && find_variant(checked->variant) == nullptr) {
-    return invalid("context.variant is \"" + std::string(checked->variant) + "\"; accepted: " + variant_names());
+    return invalid("context.variant is \"" + std::string(checked->variant) + "\"; expected " + variant_names());
   }
   if (reinterpret_cast<uintptr_t>(checked->workspace) % kWorkspaceAlignment != 0) {
     return invalid("context.workspace is not at a multiple of 64 bytes");

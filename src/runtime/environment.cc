@@ -19,8 +19,8 @@ Status parse(const char* name, const char* value, int low, int high, int* result
     *result = number;
     return {};
   }
-  return invalid(std::string(name) + " is \"" + value + "\"; accepted: an integer from " + std::to_string(low) +
-                 " to " + std::to_string(high));
+  return invalid(std::string(name) + " is \"" + value + "\"; expected an integer from " + std::to_string(low) + " to " +
+                 std::to_string(high));
 }
 
 }  // namespace

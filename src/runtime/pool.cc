@@ -182,7 +182,7 @@ int pool_size() { return pool().size(); }
 
 Status set_pool_size(int size) {
   if (size < 0 || size > kMaxThreads) {
-    return invalid("n is " + std::to_string(size) + "; accepted: 0 (the default) to " + std::to_string(kMaxThreads));
+    return invalid("n is " + std::to_string(size) + "; expected 0 (the default) to " + std::to_string(kMaxThreads));
   }
   requested_size = size;
   pool().resize(wanted_size());

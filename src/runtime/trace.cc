@@ -74,7 +74,7 @@ bool trace_enabled() { return trace().file.load(std::memory_order_relaxed) != nu
 
 Status trace_status() {
   if (!trace().failed) return {};
-  return invalid("TESSERA_TRACE is \"" + environment().trace_path + "\"; accepted: a file that can be written");
+  return invalid("TESSERA_TRACE is \"" + environment().trace_path + "\"; expected a file that can be written");
 }
 
 void trace_span(const char* name, int64_t task, int64_t begin_ns, int64_t end_ns) {

@@ -101,7 +101,7 @@ Workspace::Workspace(const tessera_context& context, size_t bytes, size_t used) 
   if (context.workspace != nullptr) {
     if (context.workspace_bytes < used || context.workspace_bytes - used < bytes) {
       throw StatusError(invalid("context.workspace_bytes is " + std::to_string(context.workspace_bytes) +
-                                "; accepted: at least " + std::to_string(used + bytes)));
+                                "; expected at least " + std::to_string(used + bytes)));
     }
     data_ = static_cast<std::byte*>(context.workspace) + used;
   } else if (bytes > 0) {

@@ -101,19 +101,19 @@ TEST(Environment, NumThreadsIsObeyed) { expect_child_says("TESSERA_NUM_THREADS=3
 
 TEST(Environment, BadNumThreadsFailsEachCall) {
   expect_child_says("TESSERA_NUM_THREADS=many", "status 1 threads");
-  expect_child_says("TESSERA_NUM_THREADS=many", "merge_states: TESSERA_NUM_THREADS is \"many\"; accepted: an integer");
+  expect_child_says("TESSERA_NUM_THREADS=many", "merge_states: TESSERA_NUM_THREADS is \"many\"; expected an integer");
 }
 
 TEST(Environment, BadMaxIsaFailsEachCall) {
-  expect_child_says("TESSERA_MAX_ISA=sse2", "merge_states: TESSERA_MAX_ISA is \"sse2\"; accepted: avx512bf16, avx512");
+  expect_child_says("TESSERA_MAX_ISA=sse2", "merge_states: TESSERA_MAX_ISA is \"sse2\"; expected avx512bf16, avx512");
 }
 
 TEST(Environment, BadTraceFailsEachCall) {
-  expect_child_says("TESSERA_TRACE=/no/such/place.json", "TESSERA_TRACE is \"/no/such/place.json\"; accepted");
+  expect_child_says("TESSERA_TRACE=/no/such/place.json", "TESSERA_TRACE is \"/no/such/place.json\"; expected");
 }
 
 TEST(Environment, LogLevels) {
-  const char* const failure = "tessera: merge_states: num_states is 0; accepted: at least 1\n";
+  const char* const failure = "tessera: merge_states: num_states is 0; expected at least 1\n";
   const char* const call = "tessera: merge_states: ok, ";
   const char* const loop = "tessera:   merge_states: 2 tasks, ";
   const char* const lines[] = {failure, call, loop};

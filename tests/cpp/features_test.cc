@@ -49,7 +49,7 @@ TEST(Features, UnknownMaxIsaIsAnError) {
   uint32_t features = kAll;
   const Status s = lower_features(kAll, "AVX2", &features);
   EXPECT_EQ(s.code, TESSERA_INVALID_ARGUMENT);
-  EXPECT_EQ(s.text, "TESSERA_MAX_ISA is \"AVX2\"; accepted: avx512bf16, avx512, avx2, scalar");
+  EXPECT_EQ(s.text, "TESSERA_MAX_ISA is \"AVX2\"; expected avx512bf16, avx512, avx2, scalar");
   EXPECT_EQ(features, 0u);
 }
 

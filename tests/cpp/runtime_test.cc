@@ -303,7 +303,7 @@ TEST(Executor, ForkDuringOtherThreadsCalls) {
 
 TEST(Pool, SizeIsChecked) {
   EXPECT_EQ(tessera_set_num_threads(-1), TESSERA_INVALID_ARGUMENT);
-  EXPECT_STREQ(tessera_last_error(), "set_num_threads: n is -1; accepted: 0 (the default) to 4096");
+  EXPECT_STREQ(tessera_last_error(), "set_num_threads: n is -1; expected 0 (the default) to 4096");
   EXPECT_EQ(tessera_set_num_threads(3), TESSERA_OK);
   EXPECT_EQ(tessera_get_num_threads(), 3);
   EXPECT_EQ(tessera_set_num_threads(0), TESSERA_OK);
@@ -363,7 +363,7 @@ TEST(Context, DefaultsAndRefusals) {
     EXPECT_TRUE(check_context(&c, &checked).ok());
   }
   c.variant = "sse9";
-  expect_refused(c, "context.variant is \"sse9\"; accepted: avx512bf16, avx512, avx2, scalar");
+  expect_refused(c, "context.variant is \"sse9\"; expected avx512bf16, avx512, avx2, scalar");
 
   c = {};
   c.executor = threads_executor(0);
@@ -406,7 +406,7 @@ TEST(Environment, ValuesAreParsedOrRefused) {
   for (const char* bad : {"0", "-1", "two", "2x", " 2", "99999999999"}) {
     const Status s = parse_environment(bad, nullptr, nullptr).status;
     EXPECT_EQ(s.code, TESSERA_INVALID_ARGUMENT);
-    EXPECT_EQ(s.text, "TESSERA_NUM_THREADS is \"" + std::string(bad) + "\"; accepted: an integer from 1 to 4096");
+    EXPECT_EQ(s.text, "TESSERA_NUM_THREADS is \"" + std::string(bad) + "\"; expected an integer from 1 to 4096");
   }
   EXPECT_EQ(parse_environment(nullptr, "4", nullptr).status.code, TESSERA_INVALID_ARGUMENT);
 }

@@ -77,9 +77,9 @@ def model_shape(
     """The shape that the options in `MODEL` stand for."""
     rows, block_q = rows or seq, block_q or block
     if rows > seq:
-        raise ValueError(f"--rows is {rows}; accepted: up to --seq, {seq}")
+        raise ValueError(f"--rows is {rows}; expected up to --seq, {seq}")
     if heads_q % heads_kv:
-        raise ValueError(f"--heads-q is {heads_q}; accepted: multiples of --heads-kv, {heads_kv}")
+        raise ValueError(f"--heads-q is {heads_q}; expected multiples of --heads-kv, {heads_kv}")
     sizes = {"B": batch, "Sq": rows, "Sk": seq, "Hq": heads_q, "Hkv": heads_kv, "D": dim, "block": block}
     return sizes | {"block_q": block_q, "K": topk}
 

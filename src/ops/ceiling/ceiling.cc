@@ -105,21 +105,21 @@ double read_rate(const Kernel& kernel, const Executor& executor, double seconds)
 Status measure(tessera_ceiling_kind kind, const char* variant, int32_t num_threads, double seconds, double* value) {
   constexpr double kMostSeconds = 60;
   if (kind != TESSERA_CEILING_F32_FMA && kind != TESSERA_CEILING_BF16_DOT && kind != TESSERA_CEILING_STREAM) {
-    return invalid("kind is " + std::to_string(kind) + "; accepted: a tessera_ceiling_kind");
+    return invalid("kind is " + std::to_string(kind) + "; expected a tessera_ceiling_kind");
   }
   if (value == nullptr) return invalid("value is NULL");
   if (!(seconds > 0 && seconds <= kMostSeconds)) {
-    return invalid("seconds is " + std::to_string(seconds) + "; accepted: above 0, up to 60");
+    return invalid("seconds is " + std::to_string(seconds) + "; expected above 0, up to 60");
   }
   const tessera_executor threads = {
       TESSERA_EXECUTOR_THREADS, num_threads < 1 ? 1 : num_threads, 0, 0, nullptr, nullptr};
   const Executor executor(threads);
   if (num_threads != executor.workers()) {
-    return invalid("num_threads is " + std::to_string(num_threads) + "; accepted: 1 to " +
+    return invalid("num_threads is " + std::to_string(num_threads) + "; expected 1 to " +
                    std::to_string(tessera_get_num_threads()) + ", the size of the pool");
   }
   if (variant != nullptr && find_variant(variant) == nullptr) {
-    return invalid("variant is \"" + std::string(variant) + "\"; accepted: " + variant_names());
+    return invalid("variant is \"" + std::string(variant) + "\"; expected " + variant_names());
   }
   const tessera_dtype dtype = kind == TESSERA_CEILING_BF16_DOT ? TESSERA_BF16 : TESSERA_F32;
   Status complaint;

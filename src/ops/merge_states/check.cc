@@ -94,7 +94,7 @@ void count_rows(Problem* p) {
 }
 
 Status num_states_status(int64_t n) {
-  return n >= 1 ? Status{} : invalid("num_states is " + std::to_string(n) + "; accepted: at least 1");
+  return n >= 1 ? Status{} : invalid("num_states is " + std::to_string(n) + "; expected at least 1");
 }
 
 }  // namespace

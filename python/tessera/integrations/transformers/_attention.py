@@ -109,7 +109,7 @@ def _mask_of_none(query: torch.Tensor, key: torch.Tensor, attention_mask: torch.
     if attention_mask is not None:
         raise NotImplementedError(
             f"tessera attention: attention_mask is a {type(attention_mask).__name__} made outside the mask function of "
-            "tessera; accepted: None or bool [B, tokens], given to the model"
+            "tessera; expected None or bool [B, tokens], given to the model"
         )
     if queries not in (1, keys):
         raise NotImplementedError(
@@ -121,7 +121,7 @@ def _mask_of_none(query: torch.Tensor, key: torch.Tensor, attention_mask: torch.
 
 def _check(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: CausalMask, dropout: float) -> None:
     if dropout != 0:
-        raise NotImplementedError(f"tessera attention: dropout is {dropout}; accepted: 0, as after model.eval()")
+        raise NotImplementedError(f"tessera attention: dropout is {dropout}; expected 0, as after model.eval()")
     if torch.is_grad_enabled() and (query.requires_grad or key.requires_grad or value.requires_grad):
         raise NotImplementedError(
             "tessera attention: gradients are not supported; call the model under torch.no_grad()"

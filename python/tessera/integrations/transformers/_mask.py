@@ -60,7 +60,7 @@ def _spans(requests: int, q_length: int, q_offset: int, attention_mask: torch.Te
         return [Span(0, requests, 0, total, 0, q_length)]
     if attention_mask.shape[0] != requests or attention_mask.shape[1] < total:
         raise ValueError(
-            f"tessera mask: attention_mask has shape {tuple(attention_mask.shape)}; accepted: {requests} requests and at "
+            f"tessera mask: attention_mask has shape {tuple(attention_mask.shape)}; expected {requests} requests and at "
             f"least {total} tokens, the cached ones included"
         )
     real = attention_mask[:, :total].numpy()
@@ -68,7 +68,7 @@ def _spans(requests: int, q_length: int, q_offset: int, attention_mask: torch.Te
     stops = starts + real.sum(axis=1)
     if not np.array_equal(real, (np.arange(total) >= starts[:, None]) & (np.arange(total) < stops[:, None])):
         raise NotImplementedError(
-            "tessera mask: attention_mask has holes; accepted: padding before and behind the tokens of a request"
+            "tessera mask: attention_mask has holes; expected padding before and behind the tokens of a request"
         )
     spans = []
     for request in range(requests):

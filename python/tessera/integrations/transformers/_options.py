@@ -46,22 +46,22 @@ class Options:
     def __post_init__(self) -> None:
         for name, choices in _CHOICES.items():
             if getattr(self, name) not in choices:
-                raise ValueError(f"enable: {name} is {getattr(self, name)!r}; accepted: {', '.join(choices)}")
+                raise ValueError(f"enable: {name} is {getattr(self, name)!r}; expected {', '.join(choices)}")
         for name, least in {**_AT_LEAST, "dense_threshold": 0}.items():
             if not _is_count(getattr(self, name), least):
-                raise ValueError(f"enable: {name} is {getattr(self, name)!r}; accepted: an int of at least {least}")
+                raise ValueError(f"enable: {name} is {getattr(self, name)!r}; expected an int of at least {least}")
         if not all(_is_count(layer, 0) for layer in self.dense_layers):
             raise ValueError(
-                f"enable: dense_layers is {sorted(self.dense_layers, key=str)}; accepted: layer indices from 0"
+                f"enable: dense_layers is {sorted(self.dense_layers, key=str)}; expected layer indices from 0"
             )
         if self.budget % self.block_size != 0:
-            raise ValueError(f"enable: budget is {self.budget}; accepted: a multiple of block_size, {self.block_size}")
+            raise ValueError(f"enable: budget is {self.budget}; expected a multiple of block_size, {self.block_size}")
         # Every query must find its own block listed, whatever the selector prefers: else it may see no key at all.
         own = -(-(self.block_q - 1) // self.block_size) + 1
         least = self.init_blocks + max(self.local_blocks, own)
         if self.selector != "dense" and self.blocks < least:
             raise ValueError(
-                f"enable: budget is {self.budget}; accepted: at least {least * self.block_size}, for {self.init_blocks} "
+                f"enable: budget is {self.budget}; expected at least {least * self.block_size}, for {self.init_blocks} "
                 f"first blocks and the {least - self.init_blocks} that {self.block_q} queries may be in"
             )
 
