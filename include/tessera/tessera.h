@@ -334,6 +334,12 @@ typedef enum tessera_ceiling_kind TESSERA_ANY_INT {
 TESSERA_API tessera_status tessera_measure_ceiling(tessera_ceiling_kind kind, const char* variant, int32_t num_threads,
                                                    double seconds, double* value);
 
+// GB/s of a bare read of `count` pieces of `bytes` each, which bounds an operator that gathers them: four pieces
+// interleaved, prefetched at the best of a few distances. `bytes` is a multiple of 64, each address one of 4.
+TESSERA_API tessera_status tessera_measure_gather(const void* const* pieces, int64_t count, int64_t bytes,
+                                                  const char* variant, int32_t num_threads, double seconds,
+                                                  double* value);
+
 #ifdef __cplusplus
 }
 #endif

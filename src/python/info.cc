@@ -87,6 +87,21 @@ double measure_ceiling(const std::string& kind, const std::string& variant, int3
   return value;
 }
 
+// `pieces`: addresses.
+double measure_gather(const nb::ndarray<const uint64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>& pieces,
+                      int64_t bytes, const std::string& variant, int32_t num_threads, double seconds) {
+  double value = 0;
+  tessera_status status;
+  {
+    nb::gil_scoped_release unlocked;
+    status =
+        tessera_measure_gather(reinterpret_cast<const void* const*>(pieces.data()), static_cast<int64_t>(pieces.size()),
+                               bytes, variant.c_str(), num_threads, seconds, &value);
+  }
+  if (status != TESSERA_OK) raise_status(status, "measure_gather");
+  return value;
+}
+
 // The memory of a new result as an object with __dlpack__, for producers whose from_dlpack makes the caller's own kind
 // of array: NumPy's __dlpack__ cannot export bfloat16.
 nb::object as_dlpack(nb::handle array) {
@@ -111,6 +126,7 @@ void bind_info(nb::module_& m) {
   m.def("get_num_threads", tessera_get_num_threads);
   m.def("force_variant", force_variant);
   m.def("measure_ceiling", measure_ceiling);
+  m.def("measure_gather", measure_gather);
   m.def("as_dlpack", as_dlpack);
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstring>
 #include <string>
+#include <vector>
 
 #include "tessera/tessera.h"
 
@@ -37,6 +38,33 @@ TEST(Ceiling, RunsOnAllThreadsOfThePool) {
   EXPECT_GT(value, 0);
   EXPECT_EQ(tessera_measure_ceiling(TESSERA_CEILING_F32_FMA, nullptr, 4, kSeconds, &value), TESSERA_INVALID_ARGUMENT);
   EXPECT_EQ(tessera_set_num_threads(0), TESSERA_OK);
+}
+
+TEST(Ceiling, GatherReadsAnyPieces) {
+  const std::vector<float> memory(5 * 32, 1.0f);
+  std::vector<const void*> pieces;
+  for (int i : {3, 0, 4, 2, 1}) pieces.push_back(memory.data() + i * 32);
+  for (int32_t i = 0; i < tessera_num_variants(); ++i) {
+    const char* const name = tessera_variant_name(i);
+    SCOPED_TRACE(name);
+    const bool available = tessera_variant_available(i) != 0;
+    for (int64_t count : {1, 5}) {
+      double value = 0;
+      EXPECT_EQ(tessera_measure_gather(pieces.data(), count, 128, name, 1, kSeconds, &value),
+                available ? TESSERA_OK : TESSERA_NOT_IMPLEMENTED);
+      EXPECT_EQ(value > 0, available);
+    }
+  }
+  double value = 0;
+  const auto refused = [&](const void* const* from, int64_t count, int64_t bytes) {
+    EXPECT_EQ(tessera_measure_gather(from, count, bytes, nullptr, 1, kSeconds, &value), TESSERA_INVALID_ARGUMENT);
+    return std::string(tessera_last_error());
+  };
+  EXPECT_NE(refused(nullptr, 1, 64).find("measure_gather: pieces is empty"), std::string::npos);
+  EXPECT_NE(refused(pieces.data(), 0, 64).find("pieces is empty"), std::string::npos);
+  EXPECT_NE(refused(pieces.data(), 5, 96).find("bytes is 96"), std::string::npos);
+  pieces[2] = nullptr;
+  EXPECT_NE(refused(pieces.data(), 5, 64).find("pieces[2]"), std::string::npos);
 }
 
 TEST(Ceiling, RefusesByName) {

@@ -1,11 +1,14 @@
 #include "ops/ceiling/ceiling.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <memory>
 #include <new>
 #include <string>
+#include <vector>
 
 #if defined(__linux__)
 #include <sys/mman.h>
@@ -13,6 +16,7 @@
 
 #include "cpu/features.h"
 #include "ops/choose.h"
+#include "ops/layout.h"
 #include "runtime/executor.h"
 #include "runtime/trace.h"
 
@@ -100,13 +104,57 @@ double read_rate(const Kernel& kernel, const Executor& executor, double seconds)
   return odd == 0 ? result : 0;
 }
 
-}  // namespace
+// What the threads of a gather read, over and over: groups of kStreams pieces, a share of them each.
+struct Groups {
+  std::vector<const char*> pieces;
+  int64_t share;
+  int64_t bytes;
 
-Status measure(tessera_ceiling_kind kind, const char* variant, int32_t num_threads, double seconds, double* value) {
-  constexpr double kMostSeconds = 60;
-  if (kind != TESSERA_CEILING_F32_FMA && kind != TESSERA_CEILING_BF16_DOT && kind != TESSERA_CEILING_STREAM) {
-    return invalid("kind is " + std::to_string(kind) + "; expected a tessera_ceiling_kind");
+  const char* const* at(int64_t task, int64_t group) const {
+    return pieces.data() + (task * share + group % share) * kStreams;
   }
+};
+
+int64_t read_groups(const Kernel& kernel, const Groups& g, int64_t task, int64_t distance, int64_t end, float* most) {
+  const int64_t between_looks = std::max<int64_t>(1, (64 << 10) / (kStreams * g.bytes));
+  const int64_t skipped = distance / g.bytes;
+  int64_t n = 0;
+  do {
+    for (const int64_t stop = n + between_looks; n < stop; ++n) {
+      Ahead ahead = {};
+      if (distance > 0) ahead = {g.at(task, n + skipped), g.at(task, n + skipped + 1), distance % g.bytes};
+      *most = std::max(*most, kernel.gather(g.at(task, n), ahead, g.bytes));
+    }
+  } while (now_ns() < end);
+  return n * kStreams * g.bytes;
+}
+
+double gather_rate(const Kernel& kernel, const Executor& executor, double seconds, const char* const* pieces,
+                   int64_t count, int64_t bytes) {
+  constexpr int64_t kDistances[] = {0, 256, 1024, 4096};
+  const int threads = executor.workers();
+  Groups groups = {{}, ceil_div(ceil_div(count, kStreams), threads), bytes};
+  groups.pieces.resize(static_cast<size_t>(threads * groups.share * kStreams));
+  for (size_t i = 0; i < groups.pieces.size(); ++i) groups.pieces[i] = pieces[i % static_cast<size_t>(count)];
+  std::atomic<float> most{0};  // makes the maxima needed
+  double best = 0;
+  for (int64_t distance : kDistances) {
+    const auto work = [&](int64_t task, int64_t end) {
+      float top = 0;
+      const int64_t read = read_groups(kernel, groups, task, distance, end, &top);
+      most = top;
+      return read;
+    };
+    best = std::max(best, rate(executor, seconds / std::size(kDistances), work));
+  }
+  return best;
+}
+
+// Calls rate_of(kernel, executor) if the arguments are good.
+template <class RateOf>
+Status measure_by(tessera_dtype dtype, const char* variant, int32_t num_threads, double seconds, double* value,
+                  const RateOf& rate_of) {
+  constexpr double kMostSeconds = 60;
   if (value == nullptr) return invalid("value is NULL");
   if (!(seconds > 0 && seconds <= kMostSeconds)) {
     return invalid("seconds is " + std::to_string(seconds) + "; expected above 0, up to 60");
@@ -121,14 +169,41 @@ Status measure(tessera_ceiling_kind kind, const char* variant, int32_t num_threa
   if (variant != nullptr && find_variant(variant) == nullptr) {
     return invalid("variant is \"" + std::string(variant) + "\"; expected " + variant_names());
   }
-  const tessera_dtype dtype = kind == TESSERA_CEILING_BF16_DOT ? TESSERA_BF16 : TESSERA_F32;
   Status complaint;
   const KernelVariant<Kernel>* chosen = choose_variant<Kernel>(kVariants, variant, dtype, &complaint);
-  if (chosen == nullptr) return complaint;
-  const Kernel& kernel = *chosen->kernel(dtype);
-  *value =
-      kind == TESSERA_CEILING_STREAM ? read_rate(kernel, executor, seconds) : multiply_rate(kernel, executor, seconds);
-  return {};
+  if (chosen != nullptr) *value = rate_of(*chosen->kernel(dtype), executor);
+  return complaint;
+}
+
+}  // namespace
+
+Status measure(tessera_ceiling_kind kind, const char* variant, int32_t num_threads, double seconds, double* value) {
+  if (kind != TESSERA_CEILING_F32_FMA && kind != TESSERA_CEILING_BF16_DOT && kind != TESSERA_CEILING_STREAM) {
+    return invalid("kind is " + std::to_string(kind) + "; expected a tessera_ceiling_kind");
+  }
+  const tessera_dtype dtype = kind == TESSERA_CEILING_BF16_DOT ? TESSERA_BF16 : TESSERA_F32;
+  return measure_by(dtype, variant, num_threads, seconds, value, [&](const Kernel& kernel, const Executor& executor) {
+    return kind == TESSERA_CEILING_STREAM ? read_rate(kernel, executor, seconds)
+                                          : multiply_rate(kernel, executor, seconds);
+  });
+}
+
+Status measure_gather(const void* const* pieces, int64_t count, int64_t bytes, const char* variant, int32_t num_threads,
+                      double seconds, double* value) {
+  if (pieces == nullptr || count < 1) return invalid("pieces is empty");
+  if (bytes < kLine || bytes % kLine != 0) {
+    return invalid("bytes is " + std::to_string(bytes) + "; expected a multiple of 64");
+  }
+  const auto unusable = [](const void* p) {
+    return p == nullptr || reinterpret_cast<uintptr_t>(p) % alignof(float) != 0;
+  };
+  if (const auto* bad = std::find_if(pieces, pieces + count, unusable); bad != pieces + count) {
+    return invalid("pieces[" + std::to_string(bad - pieces) + "] is null or not at a multiple of 4 bytes");
+  }
+  const auto* addresses = reinterpret_cast<const char* const*>(pieces);
+  return measure_by(TESSERA_F32, variant, num_threads, seconds, value, [&](const Kernel& k, const Executor& executor) {
+    return gather_rate(k, executor, seconds, addresses, count, bytes);
+  });
 }
 
 }  // namespace tessera::ceiling

@@ -1,4 +1,4 @@
-// The two loops that bound every kernel: dot steps on registers alone, and a sequential read.
+// The loops that bound every kernel: dot steps on registers alone, a sequential read, and a read of scattered pieces.
 //
 // A dot step has a latency of 4 to 6 cycles and two of them start in each, so 8 to 12 chains must be in flight before
 // the multipliers are always busy; fewer would measure the latency and call it a ceiling. With 32 registers there are
@@ -55,7 +55,28 @@ struct Ceiling {
     return Isa::reduce_add(sum[0]);
   }
 
-  static constexpr Kernel kernel() { return {multiply, read, 2 * kAccumulators * kLanes * Isa::kPair}; }
+  // The maximum, since no value makes it slow; a sum of bits that are no floats may be one of denormal numbers.
+  static float gather(const char* const* pieces, const Ahead& ahead, int64_t bytes) {
+    constexpr int kVecs = kLine / 4 / kLanes;
+    vec most[kStreams];
+    for (int i = 0; i < kStreams; ++i) most[i] = Isa::set1(0.0f);
+    for (int64_t at = 0; at < bytes; at += kLine) {
+      const int64_t later = at + ahead.bytes;
+      const char* const* const soon = later < bytes ? ahead.here : ahead.next;
+      const int64_t where = later < bytes ? later : later - bytes;
+#pragma GCC unroll 4
+      for (int i = 0; i < kStreams; ++i) {
+        if (soon != nullptr) Isa::prefetch(soon[i] + where);
+        const float* const line = reinterpret_cast<const float*>(pieces[i] + at);
+#pragma GCC unroll 4
+        for (int j = 0; j < kVecs; ++j) most[i] = Isa::max(most[i], Isa::load(line + j * kLanes));
+      }
+    }
+    for (int i = 1; i < kStreams; ++i) most[0] = Isa::max(most[0], most[i]);
+    return Isa::reduce_max(most[0]);
+  }
+
+  static constexpr Kernel kernel() { return {multiply, read, gather, 2 * kAccumulators * kLanes * Isa::kPair}; }
 
  private:
   // A number that bf16 holds, in every operand.
