@@ -10,6 +10,8 @@
 namespace tessera::block_attn {
 namespace {
 
+constexpr auto kFloats = {TESSERA_BF16, TESSERA_F16, TESSERA_F32};
+
 // A tensor, what messages call it and how they write its axes.
 struct Named {
   const char* name;
@@ -64,7 +66,6 @@ void check_options(const Call& call, Checker* c) {
 // Everything but the axes of the lists and the outputs.
 Sequences check_inputs(const Call& call, KeyForm form, Checker* c) {
   const tessera_tensor& q = call.q.tensor;
-  static constexpr auto kFloats = {TESSERA_BF16, TESSERA_F16, TESSERA_F32};
   c->tensor("q", q, call.q.axes, {call.packed_q ? 3 : 4}, kFloats);
   c->tensor("k", call.k, key_axes(form), {key_rank(form)}, kFloats);
   c->tensor("v", call.v, value_axes(form), {key_rank(form)}, kFloats);
@@ -282,23 +283,23 @@ Status check(const tessera_block_sparse_attention_single_q_args& a, Problem* p) 
       ids.stride[1] = a.kv_indices.stride[0];
     }
   }
+  // Messages write shapes as they came.
   Checker c;
-  const auto rank = [&](const char* name, const tessera_tensor& t, int low, int high, const char* axes) {
-    c.require(t.ndim >= low && t.ndim <= high, [&] {
-      return invalid(std::string(name) + (given(t) ? " has " + std::to_string(t.ndim) + " axes; accepted: " : " ") +
-                     axes + (given(t) ? "" : " is missing"));
-    });
-  };
-  rank("q", a.q, 3, 3, "[H, bq, D]");
-  rank("k", a.k, 3, 3, "[H, Sk, D]");
-  rank("v", a.v, 3, 3, "[H, Sk, Dv]");
-  rank("kv_indices", a.kv_indices, 1, 2, "[W] or [H, W]");
-  rank("out", a.out, 3, 3, "[H, bq, Dv]");
-  if (given(a.lse)) rank("lse", a.lse, 2, 2, "[H, bq]");
-  c.require(!c.ok() || k.shape[2] == q.shape[2], [&] {
-    return invalid("k has " + std::to_string(k.shape[2]) + " heads and q has " + std::to_string(q.shape[2]) +
-                   "; they have one number of heads");
-  });
+  c.tensor("q", a.q, "[H, bq, D]", {3}, kFloats);
+  c.tensor("k", a.k, "[H, Sk, D]", {3}, kFloats);
+  c.tensor("v", a.v, "[H, Sk, Dv]", {3}, kFloats);
+  c.tensor("kv_indices", a.kv_indices, "[W] or [H, W]", {1, 2}, {TESSERA_I32});
+  c.axis("k", a.k, 0, a.q.shape[0], "H of q");
+  c.axis("k", a.k, 2, a.q.shape[2], "D of q");
+  for (int i : {0, 1}) c.axis("v", a.v, i, a.k.shape[i], "the same axis of k");
+  if (per_head) c.axis("kv_indices", a.kv_indices, 0, a.q.shape[0], "H of q");
+  c.tensor("out", a.out, "[H, bq, Dv]", {3}, {a.q.dtype});
+  for (int i : {0, 1}) c.axis("out", a.out, i, a.q.shape[i], "the same axis of q");
+  c.axis("out", a.out, 2, a.v.shape[2], "Dv of v");
+  if (given(a.lse)) {
+    c.tensor("lse", a.lse, "[H, bq]", {2}, {TESSERA_F32});
+    for (int i : {0, 1}) c.axis("lse", a.lse, i, a.q.shape[i], "the same axis of q");
+  }
   if (!c.ok()) return c.take();
   const Call call = {{"q", q, "[H, bq, D]"},
                      k,
@@ -310,7 +311,6 @@ Status check(const tessera_block_sparse_attention_single_q_args& a, Problem* p) 
                      a.softmax_scale,
                      sequences};
   const Sequences all = check_inputs(call, KeyForm::kBatch, &c);
-  if (c.ok() && per_head) c.axis("kv_indices", a.kv_indices, 0, q.shape[2], "H of q");
   if (c.ok()) check_out(out, lse, call, &c);
   if (!c.ok()) return c.take();
   fill_inputs(call, KeyForm::kBatch, all, p);
