@@ -13,6 +13,7 @@ from tessera._msa_attention import (
     msa_sparse_attention,
     msa_sparse_decode_attention,
 )
+from tessera._msa_index import msa_block_scores, msa_select
 from tessera._ops import (
     block_sparse_gqa_prefill,
     block_sparse_gqa_prefill_state,
@@ -37,6 +38,8 @@ __all__ = [
     "mass_select",
     "merge_states",
     "moba_select",
+    "msa_block_scores",
+    "msa_select",
     "msa_sparse_attention",
     "msa_sparse_decode_attention",
     "set_num_threads",

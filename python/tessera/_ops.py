@@ -171,6 +171,8 @@ def moba_select(
     local_blocks: int = 1,
     init_blocks: int = 0,
     q_offset: Any = None,
+    page_table: Any = None,
+    seqused_k: Any = None,
     backend: str = "native",
 ) -> Array:
     """Selects KV blocks by the mean of their keys; needs no training.
@@ -182,13 +184,15 @@ def moba_select(
 
     Args:
         q: [B, Sq, Hq, D], bf16, f16 or f32.
-        k: [B, Sk, Hkv, D], q's dtype.
+        k: [B, Sk, Hkv, D], or in pages [P, Hkv, ps, D]; q's dtype.
         topk: K, the number of blocks to select, the forced ones included.
         block_size: tokens per KV block.
         block_q: query tokens that share a list.
         local_blocks: blocks that end with the query's own and are always in.
         init_blocks: blocks at the start that are always in.
-        q_offset: position of the first query of each request, an int or int32 [B]; None: Sk - Sq.
+        q_offset: position of the first query of each request, an int or int32 [B]; None: its keys - Sq.
+        page_table, seqused_k: as in `block_sparse_gqa_prefill`. Keys behind an invalid page are absent; a block without
+            any has the lowest score.
         backend: "native" or "reference".
 
     Returns:
@@ -200,7 +204,9 @@ def moba_select(
 
     Source: the gate of MoBA (arXiv:2502.13189).
     """
-    return _core.moba_select(q, k, topk, block_size, block_q, local_blocks, init_blocks, q_offset, backend)
+    return _core.moba_select(
+        q, k, topk, block_size, block_q, local_blocks, init_blocks, q_offset, page_table, seqused_k, backend
+    )
 
 
 def mass_select(
@@ -215,6 +221,8 @@ def mass_select(
     init_blocks: int = 1,
     softmax_scale: float | None = None,
     q_offset: Any = None,
+    page_table: Any = None,
+    seqused_k: Any = None,
     backend: str = "native",
 ) -> Array:
     """Selects KV blocks by the attention that sampled rows pay to them; needs no training.
@@ -225,7 +233,7 @@ def mass_select(
 
     Args:
         q: [B, Sq, Hq, D], bf16, f16 or f32.
-        k: [B, Sk, Hkv, D], q's dtype.
+        k: [B, Sk, Hkv, D], or in pages [P, Hkv, ps, D]; q's dtype.
         topk: K, the number of blocks to select, the forced ones included.
         block_size: tokens per KV block.
         block_q: query tokens that share a list.
@@ -233,7 +241,9 @@ def mass_select(
         local_blocks: blocks that end with the query's own and are always in.
         init_blocks: blocks at the start that are always in.
         softmax_scale: factor on the scores; None: 1/sqrt(D).
-        q_offset: position of the first query of each request, an int or int32 [B]; None: Sk - Sq.
+        q_offset: position of the first query of each request, an int or int32 [B]; None: its keys - Sq.
+        page_table, seqused_k: as in `block_sparse_gqa_prefill`. Keys behind an invalid page are absent; a block without
+            any has a score of 0.
         backend: "native" or "reference".
 
     Returns:
@@ -245,5 +255,6 @@ def mass_select(
     Source: query sampling after SampleAttention (arXiv:2406.15486), summed per block.
     """
     return _core.mass_select(
-        q, k, topk, block_size, block_q, stride, local_blocks, init_blocks, softmax_scale, q_offset, backend
-    )
+        q, k, topk, block_size, block_q, stride, local_blocks, init_blocks, softmax_scale, q_offset, page_table,
+        seqused_k, backend,
+    )  # fmt: skip

@@ -5,5 +5,6 @@
 NB_MODULE(_core, m) {
   tessera::python::bind_operators(m);
   tessera::python::bind_msa_attention(m);
+  tessera::python::bind_msa_index(m);
   tessera::python::bind_info(m);
 }

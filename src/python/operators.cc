@@ -128,11 +128,14 @@ nb::object merge_states(nb::handle partials, nb::handle backend) {
 template <class Args>
 Call::Output new_indices(const Call& call, const Args& args) {
   const int64_t query_blocks = (args.q.shape[1] + args.block_q - 1) / args.block_q;
-  return call.new_output({args.q.shape[0], args.k.shape[2], query_blocks, std::max<int64_t>(args.topk, 0)}, "int32");
+  const bool paged = args.page_table.ndim != 0 || args.seqused_k.ndim != 0;
+  const int64_t kv_heads = args.k.shape[paged ? 1 : 2];
+  return call.new_output({args.q.shape[0], kv_heads, query_blocks, std::max<int64_t>(args.topk, 0)}, "int32");
 }
 
 nb::object moba_select(nb::handle q, nb::handle k, nb::handle topk, nb::handle block_size, nb::handle block_q,
-                       nb::handle local_blocks, nb::handle init_blocks, nb::handle q_offset, nb::handle backend) {
+                       nb::handle local_blocks, nb::handle init_blocks, nb::handle q_offset, nb::handle page_table,
+                       nb::handle seqused_k, nb::handle backend) {
   Call call("moba_select", backend);
   tessera_moba_select_args args{};
   args.q = call.input("q", q, kFloats);
@@ -143,6 +146,8 @@ nb::object moba_select(nb::handle q, nb::handle k, nb::handle topk, nb::handle b
   args.local_blocks = call.integer("local_blocks", local_blocks);
   args.init_blocks = call.integer("init_blocks", init_blocks);
   args.q_offset = call.q_offset(q_offset, args.q.shape[0]);
+  args.page_table = call.optional_input("page_table", page_table, kI32);
+  args.seqused_k = call.optional_input("seqused_k", seqused_k, kI32);
   const Call::Output indices = new_indices(call, args);
   args.indices = indices.view;
   call.run(tessera_moba_select, args);
@@ -151,7 +156,7 @@ nb::object moba_select(nb::handle q, nb::handle k, nb::handle topk, nb::handle b
 
 nb::object mass_select(nb::handle q, nb::handle k, nb::handle topk, nb::handle block_size, nb::handle block_q,
                        nb::handle stride, nb::handle local_blocks, nb::handle init_blocks, nb::handle softmax_scale,
-                       nb::handle q_offset, nb::handle backend) {
+                       nb::handle q_offset, nb::handle page_table, nb::handle seqused_k, nb::handle backend) {
   Call call("mass_select", backend);
   tessera_mass_select_args args{};
   args.q = call.input("q", q, kFloats);
@@ -164,6 +169,8 @@ nb::object mass_select(nb::handle q, nb::handle k, nb::handle topk, nb::handle b
   args.init_blocks = call.integer("init_blocks", init_blocks);
   args.softmax_scale = call.optional_float("softmax_scale", softmax_scale);
   args.q_offset = call.q_offset(q_offset, args.q.shape[0]);
+  args.page_table = call.optional_input("page_table", page_table, kI32);
+  args.seqused_k = call.optional_input("seqused_k", seqused_k, kI32);
   const Call::Output indices = new_indices(call, args);
   args.indices = indices.view;
   call.run(tessera_mass_select, args);

@@ -13,8 +13,9 @@ import tessera
 from tessera.check.attention import attention, attention_state
 from tessera.check.bounds import LOG_BOUND, out_share, share
 from tessera.check.case import Case
-from tessera.check.data import normal, with_gaps
+from tessera.check.data import Pages, normal, with_gaps
 from tessera.check.msa_attention import msa_attention, msa_decode, single_q
+from tessera.check.msa_index import msa_block_scores, msa_select
 from tessera.check.selection import selection_share
 
 # ---- Merging -----------------------------------------------------------------------------------------------------------
@@ -98,6 +99,7 @@ class Lists:
     equal: bool = False
     gaps: bool = False
     stride: int = 8
+    page_size: int | None = None
 
 
 SELECTION_SHAPES = [
@@ -108,6 +110,7 @@ SELECTION_SHAPES = [
     Lists("offsets", topk=3, queries=50, requests=3, offset=(100, -20, 400)),
     Lists("more than there are", topk=12),
     Lists("nothing forced", topk=4, local_blocks=0, init_blocks=0),
+    *(Lists(f"pages of {n}", topk=3, requests=2, page_size=n) for n in (1, 24, 128)),
 ]
 
 
@@ -127,7 +130,11 @@ def _selection(operator: str, dtype: str) -> Iterator[Case]:
         if operator == "mass_select":
             options |= {"stride": s.stride, "softmax_scale": None}
         given = None if s.offset is None else offset.astype(np.int32)
-        call = functools.partial(function, q, k, q_offset=given, **options)
+        keys, tables = k, {}
+        if s.page_size is not None:
+            pages = Pages(rng, [s.keys] * s.requests, s.page_size)
+            keys, tables = pages.hold(k), pages.tables
+        call = functools.partial(function, q, keys, q_offset=given, **options, **tables)
         judge = functools.partial(_judge_selection, operator, q, k, offset, options)
         yield Case(s.name, call, functools.partial(call, backend="reference"), judge)
 
@@ -144,6 +151,8 @@ OPERATORS: dict[str, Callable[[str], Iterator[Case]]] = {
     "block_sparse_attention_single_q": single_q,
     "msa_sparse_attention": msa_attention,
     "msa_sparse_decode_attention": msa_decode,
+    "msa_block_scores": msa_block_scores,
+    "msa_select": msa_select,
     "cp_merge": _cp_merge,
     "merge_states": _merge_states,
     "mass_select": functools.partial(_selection, "mass_select"),

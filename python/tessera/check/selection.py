@@ -43,7 +43,7 @@ class Scores:
         return float(np.nan_to_num(gap / bound, nan=np.inf).max())
 
 
-def _tiers(position: np.ndarray, blocks: int, block: int, local_blocks: int, init_blocks: int) -> np.ndarray:
+def tiers(position: np.ndarray, blocks: int, block: int, local_blocks: int, init_blocks: int) -> np.ndarray:
     """position: of each row of the query block."""
     n = np.arange(blocks)
     last = position[-1]
@@ -63,7 +63,7 @@ def moba_scores(q: np.ndarray, k: np.ndarray, position: np.ndarray, **o: Any) ->
     rows = q[position >= 0].reshape(-1, q.shape[-1])
     value = np.add.reduceat(k, starts) / sizes @ rows.T
     magnitude = np.add.reduceat(np.abs(k), starts) / sizes @ np.abs(rows).T
-    tier = _tiers(position, starts.size, block, o["local_blocks"], o["init_blocks"])
+    tier = tiers(position, starts.size, block, o["local_blocks"], o["init_blocks"])
     pairs = max(rows.shape[0], 1)
     return Scores(tier, value.sum(axis=1) / pairs, magnitude.sum(axis=1) / pairs)
 
@@ -82,7 +82,7 @@ def mass_scores(q: np.ndarray, k: np.ndarray, position: np.ndarray, **o: Any) ->
     p = np.exp(s - s.max(axis=-1, keepdims=True, initial=-np.inf))
     p = p / p.sum(axis=-1, keepdims=True)
     reach = np.where(seen, reach, 0).max(axis=-1, keepdims=True, initial=0.0)
-    tier = _tiers(position, starts.size, block, o["local_blocks"], o["init_blocks"])
+    tier = tiers(position, starts.size, block, o["local_blocks"], o["init_blocks"])
     value = np.add.reduceat(p, starts, axis=-1).sum(axis=(0, 1))
     # An error e of the scores changes p by a factor of up to exp(2 e).
     magnitude = np.add.reduceat(p * np.maximum(1.0, 2 * reach), starts, axis=-1).sum(axis=(0, 1))
