@@ -32,6 +32,32 @@ void smallest_call(benchmark::State& state) {
 }
 BENCHMARK(smallest_call)->ArgName("threads")->Arg(0)->Arg(1);
 
+// One row, one head, one block of 16 keys in a page.
+void smallest_decode(benchmark::State& state) {
+  const Tensor q(TESSERA_BF16, {1, 1, 16}), k(TESSERA_BF16, {1, 1, 16, 16}), v(TESSERA_BF16, {1, 1, 16, 16});
+  const Tensor ids(TESSERA_I32, {1, 1, 1}), table(TESSERA_I32, {1, 1}), out(TESSERA_BF16, {1, 1, 16});
+  Tensor used(TESSERA_I32, {1});
+  *used.data<int32_t>() = 16;
+  tessera_msa_sparse_attention_args args = {};
+  args.q = q.view();
+  args.k = k.view();
+  args.v = v.view();
+  args.q2k_indices = ids.view();
+  args.sequences.seqlen_q = 1;
+  args.sequences.page_table = table.view();
+  args.sequences.seqused_k = used.view();
+  args.block_size = 16;
+  args.out = out.view();
+  tessera_context context = {};
+  context.executor = executor_of(state.range(0));
+  for (auto _ : state) {
+    if (tessera_msa_sparse_attention(&args, &context) != TESSERA_OK) {
+      return state.SkipWithError(tessera_last_error());
+    }
+  }
+}
+BENCHMARK(smallest_decode)->ArgName("threads")->Arg(0)->Arg(1);
+
 // One empty task per thread.
 void empty_loop(benchmark::State& state) {
   const Executor executor(executor_of(state.range(0)));

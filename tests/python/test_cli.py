@@ -2,21 +2,27 @@
 
 import json
 
+import numpy as np
 import pytest
 import tessera
 from click.testing import CliRunner
 from tessera.bench.case import NOT_YET, all_cases
+from tessera.bench.rows import row_lists
 from tessera.check import command as check_command
 from tessera.check.operators import OPERATORS, Case
 from tessera.cli import COMMANDS, main
 
 BEST = tessera.info()["variant"]
+MODEL = ["--seq", "256", "--heads-q", "4", "--heads-kv", "2", "--dim", "32", "--block", "32", "--topk", "3"]
 SMALL = {
-    "msa-prefill": ["--seq", "256", "--heads-q", "4", "--heads-kv", "2", "--dim", "32", "--block", "32", "--topk", "3"],
-    "mass-select": ["--seq", "256", "--heads-q", "4", "--heads-kv", "2", "--dim", "32", "--block", "32", "--topk", "3"],
-    "moba-select": ["--seq", "256", "--heads-q", "4", "--heads-kv", "2", "--dim", "32", "--block", "32", "--topk", "3"],
+    "msa-prefill": MODEL,
+    "msa-prefill-token": MODEL,
+    "msa-decode": [*MODEL, "--batch", "3"],
+    "mass-select": MODEL,
+    "moba-select": MODEL,
     "merge": ["--rows", "64", "--heads-q", "4", "--dim", "32"],
     "call-overhead": [],
+    "call-overhead-decode": [],
 }
 KEYS = {
     "case",
@@ -124,7 +130,7 @@ def test_bench_line(name):
     assert line["runs"] == 2
     assert line["peers"] == {}
     assert 0 <= line["check"]["max_err_over_bound"] <= 1
-    if name == "call-overhead":
+    if name.startswith("call-overhead"):
         assert line["ceiling"] is None
     else:
         assert 0 < line["ceiling"]["share"] < 1.5
@@ -152,14 +158,65 @@ def test_bench_takes_a_part_of_the_rows():
     assert bench("msa-prefill", "--no-peers", "--rows", "50", "--dtype", "f32")["shape"]["Sq"] == 50
 
 
+def test_bench_of_lists_per_token():
+    line = bench("msa-prefill-token", "--no-peers", "--batch", "2", "--overlap", "0.5")
+    own = 2 * 8 * (32 * 33) // 2
+    earlier = 2 * 32 * 32 * (0 + 1 + 6 * 2)
+    assert line["gflop"] == pytest.approx(4 * 32 * 4 * (own + earlier) / 1e9, rel=1e-3)
+    assert line["shape"]["overlap"] == 0.5
+    assert line["ceiling"]["kind"] in ("f32_fma", "bf16_dot")
+
+
+@pytest.mark.parametrize("page", ["32", "8", "48", "128"])
+@pytest.mark.parametrize("rows", ["1", "3"])
+def test_bench_of_decode(page, rows):
+    line = bench("msa-decode", "--no-peers", "--page-size", page, "--rows", rows, "--seq", "250")
+    assert line["shape"]["page"] == int(page)
+    assert line["ceiling"]["kind"] == "gather"
+    assert line["arithmetic"]["kind"] in ("f32_fma", "bf16_dot")
+    assert line["arithmetic"]["value"] > 0
+    assert line["check"]["max_err_over_bound"] <= 1
+    # Two whole blocks, and what the last token sees of its own.
+    if rows == "1":
+        assert line["gflop"] == pytest.approx(3 * 4 * (64 + 26) * 4 * 32 / 1e9, rel=1e-3)
+
+
+def test_neighbouring_lists_share_what_overlap_says():
+    positions = np.arange(1000, 1128)
+    for overlap in (0, 0.5, 0.9, 1):
+        lists = row_lists(np.random.default_rng(0), positions, 2, 16, 10, overlap)
+        assert (lists[..., -1] == positions // 16).all()
+        assert (np.diff(lists, axis=-1) > 0).all()
+        kept = [len(np.intersect1d(a, b)) for a, b in zip(lists[0], lists[0, 1:], strict=False)]
+        same_block = np.diff(positions // 16) == 0
+        assert np.mean(np.array(kept)[same_block]) == pytest.approx(max(10 * overlap, 1), abs=0.1)
+    short = row_lists(np.random.default_rng(0), np.array([0, 40]), 1, 16, 4, 0.9)
+    assert short.tolist() == [[[0, -1, -1, -1], [0, 1, 2, -1]]]
+
+
 def test_bench_times_peers():
     pytest.importorskip("torch")
     peers = bench("msa-prefill", "--peer-seconds", "1e-5")["peers"]
     assert set(peers) == {"torch_sdpa_dense", "torch_flex_block_mask", "tessera_dense"}
     assert all(peer["ms"] is None and "--peer-seconds" in peer["skipped"] for peer in peers.values())
-    (peer,) = bench("merge")["peers"].values()
-    assert peer["ms"] > 0
-    assert peer["speedup"] > 0
+    peers = bench("msa-decode")["peers"] | bench("merge")["peers"]
+    assert set(peers) == {"torch_gather_sdpa", "torch_sdpa_dense", "tessera_dense", "torch_merge"}
+    for peer in peers.values():
+        assert peer["ms"] > 0
+        assert peer["speedup"] > 0
+
+
+@pytest.mark.parametrize("sizes", [{}, {"seq": 250, "rows": 3, "page_size": 8}])
+def test_the_peer_that_gathers_gives_the_same(sizes):
+    pytest.importorskip("torch")
+    from tessera.bench.peers import decode_peers
+
+    small = {"seq": 256, "rows": 1, "batch": 3, "heads_q": 4, "heads_kv": 2, "dim": 32, "block": 32, "topk": 3}
+    case = all_cases()["msa-decode"](**all_cases()["msa-decode"].defaults | small | {"dtype": "f32"} | sizes)
+    case.lists, case.turn = case.lists[:1], 0
+    want = case.run()
+    got = decode_peers(case)["torch_gather_sdpa"].make(None)()
+    np.testing.assert_allclose(got[:, :, 0].numpy(), want, rtol=1e-4, atol=1e-5)
 
 
 def test_bench_says_it_in_words():
@@ -180,7 +237,12 @@ def test_bench_fails_on_a_wrong_result(monkeypatch):
         (["nothing"], "there is no case nothing"),
         (["merge", "--seq", "64"], "no option --seq"),
         (["call-overhead", "merge", "--rows", "64"], "no option --rows"),
-        (["msa-prefill", "--overlap", "0.5"], "No such option"),
+        (["msa-prefill", "--overlap", "0.5"], "no option --overlap"),
+        (["msa-prefill-token", "--overlap", "1.5"], "--overlap"),
+        (["msa-prefill-token", "--block-q", "4"], "no option --block-q"),
+        (["msa-decode", *MODEL, "--layout", "packed"], "--layout is packed"),
+        (["msa-decode", *MODEL, "--dim", "8", "--page-size", "1"], "pieces of 16 bytes"),
+        (["msa-decode", "--seq", "10000000000"], "--batch or --seq"),
         (["msa-prefill", "--heads-q", "3", "--heads-kv", "2"], "multiples of --heads-kv"),
         (["msa-prefill", "--seq", "64", "--rows", "65"], "up to --seq"),
         (["merge", "--variant", "none"], "there is no variant none"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -33,9 +34,9 @@ class Case:
     name: ClassVar[str]
     help: ClassVar[str]
     defaults: ClassVar[dict[str, Any]]
-    bound: ClassVar[str]  # "compute", "stream" or "": which ceiling the case is measured against
+    bound: ClassVar[str]  # "compute", "stream", "gather" or "": which ceiling the case is measured against
 
-    shape: dict[str, int]
+    shape: dict[str, float]
     dtype: str
     gflop: float | None = None  # that the mathematics needs; no credit for masked work
     gbytes: float | None = None  # of inputs that must be read and outputs that must be written, once each
@@ -45,6 +46,10 @@ class Case:
         raise NotImplementedError
 
     def run(self) -> Any:
+        raise NotImplementedError
+
+    def pieces(self) -> tuple[np.ndarray, int]:
+        """Of a case bound by a gather: the addresses (uint64) of the pieces that it reads, and the bytes of one."""
         raise NotImplementedError
 
     def peers(self) -> dict[str, Peer]:
@@ -59,6 +64,14 @@ class Case:
         return {}
 
 
+class AttentionCase(Case):
+    """A case over contiguous keys."""
+
+    q: np.ndarray  # [B, Sq, Hq, D]
+    k: np.ndarray  # [B, Sk, Hkv, D]
+    v: np.ndarray
+
+
 MODEL = {"seq": 8192, "rows": None, "batch": 1, "heads_q": 64, "heads_kv": 4, "dim": 128, "block": 128}
 MODEL |= {"block_q": None, "topk": 16, "dtype": "bf16"}
 
@@ -71,8 +84,8 @@ def model_shape(
     heads_kv: int,
     dim: int,
     block: int,
-    block_q: int | None,
     topk: int,
+    block_q: int | None = None,
 ) -> dict[str, int]:
     """The shape that the options in `MODEL` stand for."""
     rows, block_q = rows or seq, block_q or block
@@ -93,19 +106,25 @@ def samples(total: int, count: int, rng: np.random.Generator) -> list[int]:
     return sorted({0, total - 1, *rng.integers(0, total, count - 2).tolist()})
 
 
+def workspace_mib(explained: str) -> float:
+    """Out of what `tessera.explain` says."""
+    return round(int(re.search(r"workspace: (\d+) bytes", explained)[1]) / 2**20, 2)
+
+
 def all_cases() -> dict[str, type[Case]]:
+    from tessera.bench.decode import MsaDecode
     from tessera.bench.merge import Merge
-    from tessera.bench.overhead import CallOverhead
+    from tessera.bench.overhead import CallOverhead, DecodeOverhead
     from tessera.bench.prefill import MsaPrefill
     from tessera.bench.select import MassSelect, MobaSelect
+    from tessera.bench.token_prefill import MsaPrefillToken
 
-    return {case.name: case for case in (MsaPrefill, MassSelect, MobaSelect, Merge, CallOverhead)}
+    attention = MsaPrefill, MsaPrefillToken, MsaDecode
+    return {case.name: case for case in (*attention, MassSelect, MobaSelect, Merge, CallOverhead, DecodeOverhead)}
 
 
 # Cases whose operators are still to come.
 NOT_YET = {
-    "msa-prefill-token": "msa_sparse_attention",
-    "msa-decode": "msa_sparse_decode_attention",
     "msa-select": "msa_select",
     "qsa-score": "qsa_indexer_mqa_score",
     "qsa-select": "qsa_select",

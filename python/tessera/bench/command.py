@@ -19,7 +19,7 @@ def case_options(command: Any) -> Any:
     """The options that a case may take; None where the user says nothing, for each case has its own defaults."""
     sizes = {
         "seq": "Tokens of context of each request.",
-        "rows": "Query rows, the last ones of the context.",
+        "rows": "Query rows of each request, the last ones of its context.",
         "batch": "Requests.",
         "heads-q": "Query heads.",
         "heads-kv": "KV heads.",
@@ -28,6 +28,12 @@ def case_options(command: Any) -> Any:
         "block-q": "Query tokens that share a list; --block by default.",
         "topk": "Blocks in a list.",
     }
+    layouts = click.Choice(["rowmajor", "packed"])
+    command = click.option("--layout", type=layouts, help="How pages hold keys and values.")(command)
+    command = click.option("--page-size", type=click.IntRange(min=1), help="Keys per page.")(command)
+    command = click.option(
+        "--overlap", type=click.FloatRange(0, 1), help="Share of a row's list that is kept from the row before."
+    )(command)
     command = click.option("--dtype", type=click.Choice(list(DTYPES)), help="Element type.")(command)
     for name, text in reversed(sizes.items()):
         command = click.option(f"--{name}", type=click.IntRange(min=1), help=text)(command)
@@ -65,7 +71,7 @@ def _measure(case: Case, settings: Settings, tell: Tell) -> dict[str, Any]:
 
 
 def _epilog() -> str:
-    lines = [f"{case.name:14} {case.help}" for case in all_cases().values()]
+    lines = [f"{case.name:20} {case.help}" for case in all_cases().values()]
     return "\b\nCases:\n" + "\n".join(f"  {line}" for line in lines)
 
 
@@ -127,8 +133,7 @@ def describe(line: dict[str, Any]) -> str:
         figures.append(f"{line['gflops']:g} GFLOP/s")
     if line["gbps"]:
         figures.append(f"{line['gbps']:g} GB/s")
-    if line["ceiling"]:
-        ceiling = line["ceiling"]
+    for ceiling in filter(None, (line["ceiling"], line.get("arithmetic"))):
         figures.append(f"{ceiling['share']:.3f} of the {ceiling['kind']} ceiling, {ceiling['value']:g}")
     error = line["check"]["max_err_over_bound"]
     notes = [f"first call {line['first_ms']:g} ms"]

@@ -7,6 +7,7 @@ figures are medians over the repetitions. The first call is timed apart: it may 
 
 from __future__ import annotations
 
+import functools
 import math
 import time
 from collections.abc import Callable
@@ -22,6 +23,7 @@ from tessera.check.bounds import finite
 from tessera.testing import force_variant
 
 CEILING_SECONDS = 0.08
+GATHER_SECONDS = 0.24  # for several ways of reading, of which the best counts
 LEAST_SECONDS = 0.02  # a repetition repeats a shorter call until it takes this long
 LONG_SECONDS = 2.0  # the first of such calls tells well enough how long the next will take
 
@@ -50,6 +52,24 @@ class Timed:
             self.run()
         self.seconds.append((time.perf_counter() - start) / self.calls)
         return self.seconds[-1]
+
+
+@dataclass
+class Ceiling:
+    """What the machine could do, and the share of it that each repetition reached."""
+
+    kind: str
+    amount: float  # of one call, in 1e9 of the ceiling's unit
+    rate: Callable[[], float]
+    values: list[float] = field(default_factory=list)
+    shares: list[float] = field(default_factory=list)
+
+    def add(self, before: float, after: float, seconds: float) -> None:
+        self.values.append((before + after) / 2)
+        self.shares.append(self.amount / seconds / self.values[-1])
+
+    def summary(self) -> dict[str, Any]:
+        return {"kind": self.kind, "value": _round(median(self.values)), "share": _round(median(self.shares))}
 
 
 def _time(run: Callable[[], Any]) -> float:
@@ -102,10 +122,18 @@ def _prepare_peers(
     return ready, skipped
 
 
-def ceiling_kind(case: Case, variant: str) -> str | None:
-    if case.bound == "compute":
-        return "bf16_dot" if variant == "avx512bf16" and case.dtype == "bf16" else "f32_fma"
-    return case.bound or None
+def ceilings(case: Case, variant: str, threads: int) -> list[Ceiling]:
+    """The one that the case's bound names; for a gather also that of the arithmetic, which may be the lower one."""
+
+    def loop(kind: str, amount: float | None) -> Ceiling:
+        rate = functools.partial(_core.measure_ceiling, kind, variant, threads, CEILING_SECONDS)
+        return Ceiling(kind, amount or 0.0, rate)
+
+    compute = loop("bf16_dot" if variant == "avx512bf16" and case.dtype == "bf16" else "f32_fma", case.gflop)
+    if case.bound == "gather":
+        rate = functools.partial(_core.measure_gather, *case.pieces(), variant, threads, GATHER_SECONDS)
+        return [Ceiling("gather", case.gbytes or 0.0, rate), compute]
+    return {"compute": [compute], "stream": [loop("stream", case.gbytes)], "": []}[case.bound]
 
 
 def steps(settings: Settings) -> int:
@@ -117,19 +145,17 @@ def measure(case: Case, settings: Settings, tell: Tell) -> dict[str, Any]:
     """One line of `tessera bench --json`."""
     tell(f"{case.name}: first call")
     variant, first = _first_call(case, settings.variants)
-    kind = ceiling_kind(case, variant)
-    amount = case.gbytes if kind == "stream" else case.gflop
+    limits = ceilings(case, variant, settings.threads)
     with force_variant(variant):
         second = first if first > LONG_SECONDS else _time(case.run)
         ready, skipped = _prepare_peers(case, second, settings, tell)
         own = Timed(case.run, settings.runs, _calls(second))
-        ceilings, shares = [], []
         for run in range(settings.runs):
             tell(f"{case.name}: run {run + 1} of {settings.runs}")
-            before = _ceiling(kind, variant, settings)
+            before = [limit.rate() for limit in limits]
             seconds = own.repeat()
-            ceilings.append((before + _ceiling(kind, variant, settings)) / 2)
-            shares.append((amount or 0) / seconds / ceilings[-1])
+            for limit, rate in zip(limits, before, strict=True):
+                limit.add(rate, limit.rate(), seconds)
             for timed in ready.values():
                 if run < timed.runs:
                     timed.repeat()
@@ -149,17 +175,14 @@ def measure(case: Case, settings: Settings, tell: Tell) -> dict[str, Any]:
         "gflop": case.gflop and _round(case.gflop),
         "gflops": case.gflop and _round(case.gflop / seconds),
         "gbps": case.gbytes and _round(case.gbytes / seconds),
-        "ceiling": kind and {"kind": kind, "value": _round(median(ceilings)), "share": _round(median(shares))},
+        "ceiling": limits[0].summary() if limits else None,
+        **({"arithmetic": limits[1].summary()} if limits[1:] else {}),
         "peers": _peers(own, ready, skipped),
         "check": {"max_err_over_bound": finite(worst)},
         **extra,
         "machine": {name: tessera.info()[name] for name in ("cpu", "usable_cores")},
         "version": tessera.__version__,
     }
-
-
-def _ceiling(kind: str | None, variant: str, settings: Settings) -> float:
-    return math.inf if kind is None else _core.measure_ceiling(kind, variant, settings.threads, CEILING_SECONDS)
 
 
 def _peers(own: Timed, ready: dict[str, Timed], skipped: dict[str, str]) -> dict[str, Any]:

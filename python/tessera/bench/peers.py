@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tessera.bench.case import UnavailableError
+import tessera
+from tessera.bench.case import AttentionCase, Peer, UnavailableError
 
 if TYPE_CHECKING:
+    from tessera.bench.decode import MsaDecode
     from tessera.bench.prefill import MsaPrefill
 
 
@@ -29,12 +31,41 @@ def as_torch(array: np.ndarray) -> Any:
     return torch.from_numpy(array)
 
 
-def _heads_first(case: MsaPrefill, tokens: int | None = None) -> list[Any]:
+def _heads_first(case: AttentionCase, tokens: int | None = None) -> list[Any]:
     """q, k, v as [B, H, S, D], contiguous: the layout that torch likes best; the copy is not timed."""
     return [as_torch(array[:, :tokens]).transpose(1, 2).contiguous() for array in (case.q, case.k, case.v)]
 
 
-def sdpa_dense(case: MsaPrefill, tokens: int | None) -> Callable[[], Any]:
+def _dense_pairs(shape: dict[str, Any], tokens: int | None) -> float:
+    """(row, visible key) pairs of one head of a dense pass over the first `tokens` tokens, or over all."""
+    rows = tokens or shape["Sq"]
+    before = 0 if tokens else shape["Sk"] - rows
+    return shape["B"] * (rows * before + rows * (rows + 1) / 2)
+
+
+def dense_peers(case: AttentionCase, pairs: float) -> dict[str, Peer]:
+    """Dense attention of the same queries; the case's lists select `pairs` (row, visible key) pairs of one head."""
+
+    def work(tokens: int | None) -> float:
+        return _dense_pairs(case.shape, tokens)
+
+    sdpa = Peer(lambda tokens: _sdpa_dense(case, tokens), work, max(1, min(1024, case.shape["Sq"] // 2)))
+    return {
+        "torch_sdpa_dense": sdpa,
+        "tessera_dense": Peer(lambda _: _tessera_dense(case), lambda _: work(None) / pairs),
+    }
+
+
+def _tessera_dense(case: AttentionCase) -> Callable[[], Any]:
+    """Every block in every list, a list per block of queries."""
+    s = case.shape
+    every = np.arange(-(-s["Sk"] // s["block"]), dtype=np.int32)
+    lists = np.broadcast_to(every, (s["B"], -(-s["Sq"] // s["block"]), every.size))
+    out = np.zeros_like(case.q)
+    return lambda: tessera.block_sparse_gqa_prefill(case.q, case.k, case.v, lists, block_size=s["block"], out=out)
+
+
+def _sdpa_dense(case: AttentionCase, tokens: int | None) -> Callable[[], Any]:
     """Dense causal scaled_dot_product_attention, of the first `tokens` tokens alone or of the whole."""
     torch = torch_module()
     s = case.shape
@@ -118,3 +149,61 @@ def torch_merge(partials: list[tuple[np.ndarray, np.ndarray]]) -> Callable[[], A
         return merged.to(outs[0].dtype), lse
 
     return run
+
+
+def decode_peers(case: MsaDecode) -> dict[str, Peer]:
+    """The same gather and attention in torch; and dense attention over the whole context."""
+    s = case.shape
+    dense = s["Sk"] * s["B"] * s["Sq"] * s["Hkv"] / case.pairs
+    return {
+        "torch_gather_sdpa": Peer(lambda _: _gather_sdpa(case), lambda _: 1.0),
+        "torch_sdpa_dense": Peer(
+            lambda tokens: _decode_dense(case, tokens), lambda tokens: float(tokens or s["Sk"]), max(1, s["Sk"] // 16)
+        ),
+        "tessera_dense": Peer(lambda _: _tessera_decode_dense(case), lambda _: dense),
+    }
+
+
+def _gather_sdpa(case: MsaDecode) -> Callable[[], Any]:
+    """index_select of the listed keys and values, then scaled_dot_product_attention with a mask of the visible ones."""
+    torch = torch_module()
+    s = case.shape
+    index, seen = case.selected(case.lists[0])
+    rows, _, keys = seen.shape
+    q = as_torch(case.q)[:, :, None]
+    k, v = (as_torch(pages.reshape(-1, case.piece_keys * s["D"])) for pages in (case.k, case.v))
+    chosen = torch.from_numpy(index.reshape(-1))
+    mask = None if seen.all() else torch.from_numpy(np.repeat(seen, s["Hq"] // s["Hkv"], axis=1))[:, :, None]
+    attend = torch.nn.functional.scaled_dot_product_attention
+
+    def run() -> Any:
+        with torch.no_grad():
+            picked = [torch.index_select(x, 0, chosen).view(rows, s["Hkv"], keys, s["D"]) for x in (k, v)]
+            return attend(q, *picked, attn_mask=mask, enable_gqa=True)
+
+    return run
+
+
+def _decode_dense(case: MsaDecode, tokens: int | None) -> Callable[[], Any]:
+    """All keys of the context, without a page table: the memory of the pages is taken for contiguous keys."""
+    torch = torch_module()
+    s = case.shape
+    if s["Sq"] != 1:
+        raise UnavailableError("its causal mask is aligned to the first key where there are fewer queries than keys")
+    q = as_torch(case.q)[:, :, None]
+    k, v = (as_torch(x.reshape(s["B"], s["Hkv"], -1, s["D"]))[:, :, : tokens or s["Sk"]] for x in (case.k, case.v))
+    attend = torch.nn.functional.scaled_dot_product_attention
+
+    def run() -> Any:
+        with torch.no_grad():
+            return attend(q, k, v, enable_gqa=True)
+
+    return run
+
+
+def _tessera_decode_dense(case: MsaDecode) -> Callable[[], Any]:
+    s = case.shape
+    every = np.arange(-(-s["Sk"] // s["block"]), dtype=np.int32)
+    lists = np.broadcast_to(every, (s["Hkv"], case.q.shape[0], every.size))
+    out = np.zeros_like(case.out)
+    return lambda: tessera.msa_sparse_decode_attention(case.q, case.k, case.v, lists, **case.options | {"out": out})

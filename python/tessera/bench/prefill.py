@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import numpy as np
 
 import tessera
-from tessera.bench.case import MODEL, Case, Peer, giga_bytes, model_shape, samples
-from tessera.bench.peers import flex_block_mask, sdpa_dense
+from tessera.bench.case import MODEL, AttentionCase, Peer, giga_bytes, model_shape, samples, workspace_mib
+from tessera.bench.peers import dense_peers, flex_block_mask
 from tessera.check.bounds import AttentionTruth
 from tessera.check.data import normal
 
 
-class MsaPrefill(Case):
+class MsaPrefill(AttentionCase):
     name = "msa-prefill"
     help = "block-sparse attention, a list per query block for all heads"
     bound = "compute"
@@ -36,24 +35,8 @@ class MsaPrefill(Case):
         return tessera.block_sparse_gqa_prefill(self.q, self.k, self.v, self.lists, out=self.out, **self.options)
 
     def peers(self) -> dict[str, Peer]:
-        blocks = np.arange(-(-self.shape["Sk"] // self.shape["block"]), dtype=np.int32)
-        every = np.broadcast_to(blocks, (*self.lists.shape[:2], blocks.size))
-        out = np.zeros_like(self.out)
-
-        def tessera_dense(tokens: int | None) -> Any:
-            assert tokens is None
-            return lambda: tessera.block_sparse_gqa_prefill(self.q, self.k, self.v, every, out=out, **self.options)
-
-        dense = Peer(tessera_dense, lambda _: self.dense_pairs() / _pairs(self.shape, self.lists))
-        sdpa = Peer(lambda tokens: sdpa_dense(self, tokens), self.dense_pairs, max(1, min(1024, self.shape["Sq"] // 2)))
-        flex = Peer(lambda _: flex_block_mask(self), lambda _: 1.0)
-        return {"torch_sdpa_dense": sdpa, "torch_flex_block_mask": flex, "tessera_dense": dense}
-
-    def dense_pairs(self, tokens: int | None = None) -> float:
-        """(row, visible key) pairs of all heads together of a dense pass over the first `tokens` tokens."""
-        rows = tokens or self.shape["Sq"]
-        before = 0 if tokens else self.shape["Sk"] - rows
-        return self.shape["B"] * (rows * before + rows * (rows + 1) / 2)
+        dense = dense_peers(self, _pairs(self.shape, self.lists))
+        return {**dense, "torch_flex_block_mask": Peer(lambda _: flex_block_mask(self), lambda _: 1.0)}
 
     def check(self) -> float:
         s = self.shape
@@ -74,7 +57,7 @@ class MsaPrefill(Case):
         text = tessera.explain(
             tessera.block_sparse_gqa_prefill, self.q, self.k, self.v, self.lists, out=self.out, **self.options
         )
-        return {"workspace_mib": round(int(re.search(r"workspace: (\d+) bytes", text)[1]) / 2**20, 2)}
+        return {"workspace_mib": workspace_mib(text)}
 
 
 def _positions(s: dict[str, int]) -> tuple[np.ndarray, np.ndarray]:

@@ -1,0 +1,150 @@
+"""msa-decode: one row, or a few, of each request over a paged cache of its whole context."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+import tessera
+from tessera.bench.case import MODEL, Case, Peer, giga_bytes, model_shape, samples, workspace_mib
+from tessera.bench.memory import available_bytes, fill, on_huge_pages
+from tessera.bench.peers import decode_peers
+from tessera.bench.rows import row_lists, row_share, selected_keys, visible_pairs
+from tessera.check.data import normal
+
+
+class MsaDecode(Case):
+    """Calls take turns with several sets of lists, so that what is read does not stay in the caches; pages lie in random order.
+
+    The ceiling is a bare read of the same keys and values. But each number that is read is multiplied and added once per
+    head of its group, and with 16 of them a CPU without bf16 dots cannot keep up with its memory: there the arithmetic
+    is the bound. `arithmetic` in the output is the share of that ceiling.
+    """
+
+    name = "msa-decode"
+    help = "a list per row and KV head, one row per request, keys in pages"
+    bound = "gather"
+    defaults = {key: value for key, value in MODEL.items() if key != "block_q"}
+    defaults |= {"seq": 131072, "batch": 32, "rows": 1, "overlap": 0.9, "page_size": 128, "layout": "rowmajor"}
+
+    def __init__(self, dtype: str, overlap: float, page_size: int, layout: str, **sizes: Any) -> None:
+        if layout != "rowmajor":
+            raise ValueError(f"--layout is {layout}, which msa-decode does not take yet; expected rowmajor")
+        self.dtype = dtype
+        s = model_shape(**sizes, block_q=1)
+        self.shape = s | {"page": page_size, "overlap": overlap}
+        self.positions = np.arange(s["Sk"] - s["Sq"], s["Sk"])
+        rng = np.random.default_rng(0)
+        self.q = normal(rng, (s["B"] * s["Sq"], s["Hq"], s["D"]), dtype)
+        self._make_cache(rng)
+        self.out = np.zeros_like(self.q)
+        self.options = {
+            "page_table": self.table,
+            "seqused_k": np.full(s["B"], s["Sk"], np.int32),
+            "seqlen_q": s["Sq"],
+            "block_size": s["block"],
+            "out": self.out,
+        }
+        self._make_lists(rng, overlap)
+        self.turn = 0
+
+    def _make_cache(self, rng: np.random.Generator) -> None:
+        s, size = self.shape, self.shape["page"]
+        pages = -(-s["Sk"] // size)
+        shape = (s["B"] * pages, s["Hkv"], size, s["D"])
+        needed, free = 2 * math.prod(shape) * self.q.itemsize, available_bytes()
+        if free is not None and needed > 0.9 * free:
+            raise ValueError(
+                f"keys and values take {needed / 2**30:.1f} GiB of {free / 2**30:.1f} that are free; lower --batch or --seq"
+            )
+        # The largest piece of a block that lies in one page, wherever the block begins.
+        self.piece_keys = math.gcd(size, s["block"])
+        self.piece_bytes = self.piece_keys * s["D"] * self.q.itemsize
+        if self.piece_bytes % 64 != 0:
+            raise ValueError(
+                f"--page-size {size} and --block {s['block']} cut keys into pieces of {self.piece_bytes} bytes; expected"
+                " a multiple of 64"
+            )
+        self.k, self.v = (on_huge_pages(shape, self.dtype) for _ in range(2))
+        for cache in (self.k, self.v):
+            fill(cache, rng, self.dtype)
+        self.table = rng.permutation(shape[0]).astype(np.int32).reshape(s["B"], pages)
+
+    def _make_lists(self, rng: np.random.Generator, overlap: float) -> None:
+        """As many sets as read twice what the caches of all threads hold, or all that there is."""
+        s = self.shape
+        caches = 2 * tessera.get_num_threads() * tessera.info()["cache_bytes"]["l3"]
+        least = min(max(caches, 1 << 28), 2 * self.k.nbytes)
+        self.lists: list[np.ndarray] = []
+        self.addresses: list[np.ndarray] = []
+        while sum(a.size for a in self.addresses) * self.piece_bytes < least:
+            requests = [row_lists(rng, self.positions, s["Hkv"], s["block"], s["K"], overlap) for _ in range(s["B"])]
+            self.lists.append(np.concatenate(requests, axis=1))
+            self.addresses.append(self._addresses(self.lists[-1]))
+        turns = len(self.lists)
+        positions = np.tile(self.positions, s["B"])
+        self.pairs = sum(visible_pairs(lists, positions, s["block"]) for lists in self.lists) / turns
+        self.gflop = self.pairs * (s["Hq"] // s["Hkv"]) * 4 * s["D"] / 1e9
+        read = sum(a.size for a in self.addresses) * self.piece_bytes / turns
+        self.gbytes = read / 1e9 + giga_bytes(self.q, self.out)
+
+    def _piece(self, request: Any, head: Any, key: Any) -> np.ndarray:
+        """Which piece of the pages holds a key, the first of a piece."""
+        s, size = self.shape, self.shape["page"]
+        page = self.table[request, key // size].astype(np.int64)
+        return ((page * s["Hkv"] + head) * size + key % size) // self.piece_keys
+
+    def _addresses(self, lists: np.ndarray) -> np.ndarray:
+        """Of the pieces of keys, and then of values, that the rows of a request together read, in order."""
+        s = self.shape
+        found = []
+        for b, head in np.ndindex(s["B"], s["Hkv"]):
+            ids = np.unique(lists[head, b * s["Sq"] : (b + 1) * s["Sq"]])
+            keys = ids[ids >= 0].astype(np.int64)[:, None] * s["block"] + np.arange(0, s["block"], self.piece_keys)
+            piece = self._piece(b, head, keys[keys < s["Sk"]])
+            found += [cache.ctypes.data + piece * self.piece_bytes for cache in (self.k, self.v)]
+        return np.concatenate(found).astype(np.uint64)
+
+    def selected(self, lists: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Pieces of the listed keys, int64 [rows, Hkv, pieces], and which of the keys are seen, bool [rows, Hkv, keys]."""
+        s = self.shape
+        keys = lists.swapaxes(0, 1)[..., None].astype(np.int64) * s["block"] + np.arange(s["block"])
+        rows = np.arange(s["B"] * s["Sq"])
+        keys = keys.reshape(rows.size, s["Hkv"], -1)
+        seen = (keys >= 0) & (keys <= self.positions[rows % s["Sq"], None, None])
+        first = np.clip(keys[..., :: self.piece_keys], 0, s["Sk"] - 1)
+        return self._piece(rows[:, None, None] // s["Sq"], np.arange(s["Hkv"])[:, None], first), seen
+
+    def run(self) -> Any:
+        self.turn = (self.turn + 1) % len(self.lists)
+        return tessera.msa_sparse_decode_attention(self.q, self.k, self.v, self.lists[self.turn], **self.options)
+
+    def pieces(self) -> tuple[np.ndarray, int]:
+        return np.concatenate(self.addresses), self.piece_bytes
+
+    def peers(self) -> dict[str, Peer]:
+        return decode_peers(self)
+
+    def check(self) -> float:
+        s, size = self.shape, self.shape["page"]
+        group, worst = s["Hq"] // s["Hkv"], 0.0
+        for row in samples(self.q.shape[0], 10, np.random.default_rng(1)):
+            for head in {0, s["Hkv"] - 1}:
+                keys = selected_keys(self.lists[self.turn][head, row], self.positions[row % s["Sq"]], s["block"])
+                pages = self.table[row // s["Sq"], keys // size]
+                at = row, slice(head * group, (head + 1) * group)
+                k, v = (cache[pages, head, keys % size] for cache in (self.k, self.v))
+                worst = max(worst, row_share(self.out[at], self.q[at], k, v, self.dtype))
+        return worst
+
+    def extra(self) -> dict[str, Any]:
+        inputs = self.q, self.k, self.v, self.lists[0]
+        text = tessera.explain(tessera.msa_sparse_decode_attention, *inputs, **self.options)
+        cache = self.k.nbytes + self.v.nbytes
+        return {
+            "workspace_mib": workspace_mib(text),
+            "cache_gib": round(cache / 2**30, 2),
+            "sets_of_lists": len(self.lists),
+        }
