@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "attention.h"
+#include "msa_attention.h"
 #include "select.h"
 
 namespace {
@@ -56,6 +57,16 @@ TEST(Allocation, NoneAfterTheFirstCallOfAttention) {
                        [&](const tessera_context* c) { return tessera_block_sparse_gqa_prefill(&a, c); });
   expect_no_allocation("block_sparse_gqa_prefill_state",
                        [&](const tessera_context* c) { return tessera_block_sparse_gqa_prefill_state(&b, c); });
+}
+
+TEST(Allocation, NoneAfterTheFirstCallOfPackedAndPagedAttention) {
+  for (const int64_t page : {0, 24}) {
+    const Msa call = make_msa({.rows = {40, 1, 3}, .keys = {90, 2100, 40}, .width = 140, .page = page}, TESSERA_BF16);
+    const Output out = call.output();
+    const MsaArgs a = call.args_into(out);
+    expect_no_allocation("msa_sparse_attention",
+                         [&](const tessera_context* c) { return tessera_msa_sparse_attention(&a, c); });
+  }
 }
 
 TEST(Allocation, NoneAfterTheFirstCallOfAMerge) {
