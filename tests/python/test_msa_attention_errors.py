@@ -116,9 +116,9 @@ STRUCTURE = [
     ("packed", {"out": np.zeros((6, 6, 16), np.float32)[..., ::2]}, "out has stride 2 in its last axis"),
     ("packed", {"lse": np.zeros((6, 5), np.float32)}, "lse .*axis 1"),
     ("packed", {"q": P.q[..., ::2]}, "q has stride 2 in its last axis"),
-    ("single_q", {"q": np.ones((1, 2, 6, 16), np.float32)}, r"q has 4 axes; accepted: \[H, bq, D\]"),
-    ("single_q", {"k": np.ones((3, 29, 16), np.float32)}, "k has 3 heads and q has 2"),
-    ("single_q", {"kv_indices": np.zeros((1, 2, 4), np.int32)}, r"kv_indices has 3 axes; accepted: \[W\] or \[H, W\]"),
+    ("single_q", {"q": np.ones((1, 2, 6, 16), np.float32)}, r"q has 4 axes; expected \[H, bq, D\]"),
+    ("single_q", {"k": np.ones((3, 29, 16), np.float32)}, "k .*axis 0.*H of q"),
+    ("single_q", {"kv_indices": np.zeros((1, 2, 4), np.int32)}, r"kv_indices has 3 axes; expected \[W\] or \[H, W\]"),
     ("single_q", {"kv_indices": np.zeros((3, 4), np.int32)}, "kv_indices .*axis 0.*H of q"),
 ]
 WIDE = np.int64
