@@ -22,12 +22,12 @@ void run(benchmark::State& state, tessera_dtype dtype, const block_attn::Kernel&
   block_attn::Request request = {};
   request.seq = {0, kTokens, 0, kKeys, kKeys - kTokens};
   const block_attn::Plan plan = block_attn::make_plan(problem, kernel, true, 1, &request);
-  if (!request.pack_once) return state.SkipWithError("packs on the fly");
+  if (request.source != block_attn::Source::kPackOnce) return state.SkipWithError("packs on the fly");
   Tensor workspace(TESSERA_I32, {static_cast<int64_t>(plan.bytes / 4) + 1});
   std::memset(workspace.data<char>(), 0, plan.bytes);
   *reinterpret_cast<uint64_t*>(workspace.data<char>() + plan.used) = 1;  // block 0
   for (auto _ : state) {
-    kernel.pack(problem, plan, request, workspace.data<char>(), 0, 0);
+    kernel.pack(problem, plan, request, workspace.data<char>(), 0, 0, 0);
     benchmark::ClobberMemory();
   }
   state.SetBytesProcessed(state.iterations() * static_cast<int64_t>(k.bytes() + v.bytes()));

@@ -17,30 +17,34 @@ void check_ints(const char* name, const tessera_tensor& t, const char* axes, int
 
 }  // namespace
 
-KeyForm key_form(const tessera_sequences& s) {
-  if (given(s.page_table) || given(s.seqused_k)) return KeyForm::kPaged;
+KeyForm key_form(const tessera_sequences& s, int k_axes) {
+  if (given(s.page_table) || given(s.seqused_k)) return k_axes == 5 ? KeyForm::kPagedPacked : KeyForm::kPaged;
   return given(s.cu_seqlens_k) ? KeyForm::kPacked : KeyForm::kBatch;
 }
+
+bool is_paged(KeyForm form) { return form == KeyForm::kPaged || form == KeyForm::kPagedPacked; }
 
 const char* key_axes(KeyForm form) {
   switch (form) {
     case KeyForm::kBatch: return "[B, Sk, Hkv, D]";
     case KeyForm::kPacked: return "[total_k, Hkv, D]";
-    case KeyForm::kPaged: break;
+    case KeyForm::kPaged: return "[P, Hkv, ps, D]";
+    case KeyForm::kPagedPacked: break;
   }
-  return "[P, Hkv, ps, D]";
+  return "[P, Hkv, ceil(D/e), ps, e]";
 }
 
 const char* value_axes(KeyForm form) {
   switch (form) {
     case KeyForm::kBatch: return "[B, Sk, Hkv, Dv]";
     case KeyForm::kPacked: return "[total_k, Hkv, Dv]";
-    case KeyForm::kPaged: break;
+    case KeyForm::kPaged: return "[P, Hkv, ps, Dv]";
+    case KeyForm::kPagedPacked: break;
   }
-  return "[P, Hkv, ps, Dv]";
+  return "[P, Hkv, ceil(ps/e), Dv, e]";
 }
 
-int key_rank(KeyForm form) { return form == KeyForm::kPacked ? 3 : 4; }
+int key_rank(KeyForm form) { return form == KeyForm::kPacked ? 3 : form == KeyForm::kPagedPacked ? 5 : 4; }
 
 int key_heads_axis(KeyForm form) { return form == KeyForm::kBatch ? 2 : 1; }
 
@@ -49,15 +53,21 @@ KeyView key_view(KeyForm form, const tessera_tensor& k) {
   switch (form) {
     case KeyForm::kBatch: return {k.data, s[0], 0, s[1], s[2]};
     case KeyForm::kPacked: return {k.data, 0, 0, s[0], s[1]};
-    case KeyForm::kPaged: break;
+    case KeyForm::kPaged:
+    case KeyForm::kPagedPacked: break;
   }
   return {k.data, 0, s[0], s[2], s[1]};
 }
 
 Paging paging(KeyForm form, const tessera_tensor& k, const tessera_sequences& s) {
-  if (form != KeyForm::kPaged) return {};
-  return {static_cast<const int32_t*>(s.page_table.data), s.page_table.stride[0], s.page_table.stride[1], k.shape[0],
-          k.shape[2]};
+  if (!is_paged(form)) return {};
+  const bool packed = form == KeyForm::kPagedPacked;
+  return {static_cast<const int32_t*>(s.page_table.data),
+          s.page_table.stride[0],
+          s.page_table.stride[1],
+          k.shape[0],
+          k.shape[packed ? 3 : 2],
+          packed};
 }
 
 Sequences check_sequences(const tessera_tensor& q, bool packed_q, const tessera_tensor& k, const tessera_sequences& s,
@@ -91,15 +101,15 @@ Sequences check_sequences(const tessera_tensor& q, bool packed_q, const tessera_
     all.count = s.seqlen_q > 0 ? all.rows / s.seqlen_q : 0;
     batch = "B, the rows of q over seqlen_q";
   }
-  const KeyForm form = key_form(s);
-  if (form == KeyForm::kPaged) {
+  const KeyForm form = key_form(s, k.ndim);
+  if (is_paged(form)) {
     c->require(!given(s.cu_seqlens_k),
                [] { return invalid("cu_seqlens_k is for packed keys; page_table and seqused_k are for paged ones"); });
     c->tensor("page_table", s.page_table, "[B, max_pages]", {2}, {TESSERA_I32});
     c->axis("page_table", s.page_table, 0, all.count, batch);
     check_ints("seqused_k", s.seqused_k, "[B]", all.count, batch, c);
     if (!c->ok()) return all;
-    if (__builtin_mul_overflow(s.page_table.shape[1], k.shape[2], &all.keys)) all.keys = INT64_MAX;
+    if (__builtin_mul_overflow(s.page_table.shape[1], paging(form, k, s).page_size, &all.keys)) all.keys = INT64_MAX;
     all.used_k = ints(s.seqused_k);
   } else if (form == KeyForm::kPacked) {
     check_ints("cu_seqlens_k", s.cu_seqlens_k, "[B + 1]", all.count + 1, "B + 1", c);

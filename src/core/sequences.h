@@ -44,7 +44,7 @@ struct KeyView {
   const void* data;
   int64_t request;  // batch
   int64_t page;     // paged
-  int64_t token;
+  int64_t token;    // packed layout: the third axis
   int64_t head;
 };
 
@@ -53,12 +53,14 @@ struct Paging {
   int64_t request, entry;
   int64_t pages;      // P
   int64_t page_size;  // ps
+  bool packed;  // the packed layout: k [P, H, ceil(D/e), ps, e], v [P, H, ceil(ps/e), Dv, e], e elements = 4 bytes
 };
 
-enum class KeyForm { kBatch, kPacked, kPaged };
+enum class KeyForm { kBatch, kPacked, kPaged, kPagedPacked };  // the last: pages in the packed layout
 
-// `s.cu_seqlens_k` or `s.page_table` decides.
-KeyForm key_form(const tessera_sequences& s);
+// `s.cu_seqlens_k` or `s.page_table` decides, and for pages, where an operator takes the packed layout, the axes of k.
+KeyForm key_form(const tessera_sequences& s, int k_axes = 4);
+bool is_paged(KeyForm form);
 // How messages write the axes of k and v.
 const char* key_axes(KeyForm form);
 const char* value_axes(KeyForm form);

@@ -15,11 +15,6 @@
 
 namespace tessera {
 
-template <class A, class B>
-constexpr bool kSameType = false;
-template <class A>
-constexpr bool kSameType<A, A> = true;
-
 template <class Isa, class In>
 struct DirectScores {
   using operand = typename Isa::operand;
@@ -51,7 +46,8 @@ struct DirectScores {
       for (int p = 0; p < P::count(vecs); ++p) {
         const int begin = P::begin(vecs, p);
         const int width = P::begin(vecs, p + 1) - begin;
-        Gemm<Isa>::one(P::at(panel, steps, begin), width, steps, width, false, n, a, c, begin * kLanes, ahead);
+        Gemm<Isa>::one(P::at(panel, steps, begin), width * kLanes * Isa::kPair, steps, width, false, n, a, c,
+                       begin * kLanes, ahead);
       }
       for (int v = 0; v < vecs; ++v) transpose(s_t, n, vecs, v, rows, first, s_rows);
     }

@@ -134,16 +134,16 @@ struct Gemm {
       const int end = P::begin(width, p + 1);
       const void* after = end >= columns ? next : P::at(packed, packed_steps, end);
       Ahead ahead = panel_at(after, end - first, steps);
-      one(P::at(packed, packed_steps, first), end - first, steps, (end < columns ? end : columns) - first, accumulate,
-          rows_n, a, c, static_cast<int64_t>(first) * kLanes, &ahead);
+      one(P::at(packed, packed_steps, first), static_cast<int64_t>(end - first) * kLanes * kPair, steps,
+          (end < columns ? end : columns) - first, accumulate, rows_n, a, c, static_cast<int64_t>(first) * kLanes,
+          &ahead);
     }
   }
 
-  // The first `columns` of the `width` vectors of one panel, which are C's from `column` on.
-  static void one(const operand* panel, int width, int steps, int columns, bool accumulate, int rows_n,
+  // The first `columns` vectors of one panel whose steps are `stride` elements apart; they are C's from `column` on.
+  static void one(const operand* panel, int64_t stride, int steps, int columns, bool accumulate, int rows_n,
                   const operand* const* a, float* const* c, int64_t column, Ahead* ahead) {
-    const Panel p = {panel, static_cast<int64_t>(width) * kLanes * kPair, steps, accumulate, nullptr};
-    rows(p, rows_n, a, c, column, columns, ahead);
+    rows({panel, stride, steps, accumulate, nullptr}, rows_n, a, c, column, columns, ahead);
   }
 
   static Ahead panel_at(const void* data, int width, int steps) {

@@ -14,6 +14,11 @@
 
 namespace tessera {
 
+template <class A, class B>
+constexpr bool kSameType = false;
+template <class A>
+constexpr bool kSameType<A, A> = true;
+
 template <class Isa>
 struct Panels {
   using operand = typename Isa::operand;

@@ -82,19 +82,19 @@ void pack_used(const Problem& p, const Prepared& prepared, char* base, const Exe
       count * p.kv_heads,
       [&](int64_t i, int) {
         const Request& r = prepared.table[static_cast<size_t>(i / p.kv_heads)];
-        if (r.pack_once) mark_used(p, plan, r, base, i % p.kv_heads);
+        if (r.source == Source::kPackOnce) mark_used(p, plan, r, base, i % p.kv_heads);
       },
       "mark");
   const auto* used = reinterpret_cast<const uint64_t*>(base + plan.used);
   executor.parallel_for(
       plan.packed_blocks * p.kv_heads,
-      [&](int64_t i, int) {
+      [&](int64_t i, int worker) {
         const Request& r = owner(prepared.table, i, [&](const Request& o) { return o.first_block * p.kv_heads; });
         const int64_t blocks = used_words(r) * 64;
         const int64_t head = (i - r.first_block * p.kv_heads) / blocks;
         const int64_t block = i % blocks;
         if ((used[first_word(p, r, head) + block / 64] >> (block % 64) & 1) == 0) return;
-        plan.kernel->pack(p, plan, r, base, head, block);
+        plan.kernel->pack(p, plan, r, base, head, block, worker);
       },
       "pack");
 }
@@ -187,15 +187,17 @@ Status explain(const Problem& p, const tessera_context& context, std::string* te
     line(context.variant != nullptr ? std::string("variant ") + v.name + ": another was asked for"
                                     : why_not(v, p.dtype));
   }
-  const auto packing =
-      std::count_if(prepared.table.begin(), prepared.table.end(), [](const Request& r) { return r.pack_once; });
+  const auto from = [&](Source source) {
+    return number(std::count_if(prepared.table.begin(), prepared.table.end(),
+                                [&](const Request& r) { return r.source == source; }));
+  };
   line(std::string("variant: ") + prepared.variant->name);
   line("query tiles: " + number(plan.tiles) + " per KV head, up to " + number(plan.tile_tokens) + " tokens x " +
        number(p.group) + " heads");
   line("key tiles: " + number(plan.key_tile) + " keys, " + number(plan.tiles_per_block) + " per block");
-  line("packing: each used block once per call in " + number(packing) + " of " + number(prepared.table.size()) +
-       " requests, else on the fly in each task; " + number(plan.packed_k_bytes + plan.packed_v_bytes) +
-       " bytes per key tile");
+  line("keys and values: " + from(Source::kPackOnce) + " requests pack each used block once per call (" +
+       number(plan.packed_k_bytes + plan.packed_v_bytes) + " bytes per key tile), " + from(Source::kInPlace) +
+       " read packed pages, " + from(Source::kDirect) + " read rows");
   line("chunks: up to " + number(plan.max_chunks) + " of " + number(plan.chunk_tiles * plan.key_tile) + " keys, " +
        (plan.split ? "each a task" : "in one task"));
   line("workspace: " + number(Prepared::table_bytes(p) + plan.bytes) + " bytes, " + number(plan.scratch.bytes) +

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <initializer_list>
 #include <string>
+#include <utility>
 
 #include "core/check.h"
 #include "ops/layout.h"
@@ -33,6 +34,9 @@ struct Call {
 };
 
 int heads_axis(const tessera_tensor& q) { return q.ndim - 2; }
+int64_t value_dim(const tessera_tensor& v, KeyForm form) {
+  return v.shape[form == KeyForm::kPagedPacked ? 3 : v.ndim - 1];
+}
 
 Strides strides(const tessera_tensor& t, bool packed) {
   return packed ? Strides{0, t.stride[0], t.stride[1]} : Strides{t.stride[0], t.stride[1], t.stride[2]};
@@ -42,7 +46,7 @@ void check_heads(const tessera_tensor& q, const tessera_tensor& k, const tessera
   const int64_t heads = q.shape[heads_axis(q)];
   const int64_t kv_heads = k.shape[key_heads_axis(form)];
   const int64_t dim = q.shape[q.ndim - 1];
-  const int64_t dim_v = v.shape[v.ndim - 1];
+  const int64_t dim_v = value_dim(v, form);
   c->require(heads > 0 && kv_heads > 0 && heads % kv_heads == 0, [&] {
     return invalid("q has " + std::to_string(heads) + " heads and k has " + std::to_string(kv_heads) +
                    "; accepted: a positive multiple");
@@ -63,10 +67,32 @@ void check_options(const Call& call, Checker* c) {
              [&] { return invalid("softmax_scale is not finite"); });
 }
 
+// Pages in the packed layout: e elements, 4 bytes, lie together; so do these units along the fourth axis.
+void check_packed_pages(const Call& call, Checker* c) {
+  const int64_t unit = 4 / dtype_size(call.k.dtype);
+  const int64_t dim = call.q.tensor.shape[call.q.tensor.ndim - 1];
+  c->axis("k", call.k, 2, ceil_div(dim, unit), "ceil(D / e) of q");
+  c->axis("k", call.k, 4, unit, "e, the elements in 4 bytes");
+  c->axis("v", call.v, 0, call.k.shape[0], "P of k");
+  c->axis("v", call.v, 1, call.k.shape[1], "Hkv of k");
+  c->axis("v", call.v, 2, ceil_div(call.k.shape[3], unit), "ceil(ps / e) of k");
+  c->axis("v", call.v, 4, unit, "e, the elements in 4 bytes");
+  for (const auto& [name, t] : {std::pair("k", &call.k), std::pair("v", &call.v)}) {
+    c->require(t->stride[3] == unit || t->shape[3] <= 1, [&] {
+      return invalid(std::string(name) + " has stride " + std::to_string(t->stride[3]) + " in axis 3; " +
+                     std::to_string(unit) + " is expected: units lie next to each other");
+    });
+  }
+}
+
 // Everything but the axes of the lists and the outputs.
 Sequences check_inputs(const Call& call, KeyForm form, Checker* c) {
   const tessera_tensor& q = call.q.tensor;
   c->tensor("q", q, call.q.axes, {call.packed_q ? 3 : 4}, kFloats);
+  c->require(form != KeyForm::kPagedPacked || call.v.ndim == 5 || !given(call.v), [&] {
+    return invalid("k has 5 axes, as in the packed layout, and v has " + std::to_string(call.v.ndim) +
+                   "; both are expected in one layout");
+  });
   c->tensor("k", call.k, key_axes(form), {key_rank(form)}, kFloats);
   c->tensor("v", call.v, value_axes(form), {key_rank(form)}, kFloats);
   c->tensor(call.ids.name, call.ids.tensor, call.ids.axes, {3, call.packed_q ? 3 : 4}, {TESSERA_I32});
@@ -76,10 +102,14 @@ Sequences check_inputs(const Call& call, KeyForm form, Checker* c) {
   c->unit_feature("q", q);
   c->unit_feature("k", call.k);
   c->unit_feature("v", call.v);
-  c->axis("k", call.k, key_rank(form) - 1, q.shape[q.ndim - 1], "D of q");
-  for (int i = 0; c->ok() && i < key_rank(form) - 1; ++i) {
-    if (form == KeyForm::kBatch && i == 0) c->axis("k", call.k, 0, q.shape[0], "B of q");
-    c->axis("v", call.v, i, call.k.shape[i], "the same axis of k");
+  if (form == KeyForm::kPagedPacked) {
+    check_packed_pages(call, c);
+  } else {
+    c->axis("k", call.k, key_rank(form) - 1, q.shape[q.ndim - 1], "D of q");
+    for (int i = 0; c->ok() && i < key_rank(form) - 1; ++i) {
+      if (form == KeyForm::kBatch && i == 0) c->axis("k", call.k, 0, q.shape[0], "B of q");
+      c->axis("v", call.v, i, call.k.shape[i], "the same axis of k");
+    }
   }
   if (c->ok()) check_heads(q, call.k, call.v, form, c);
   check_options(call, c);
@@ -98,7 +128,7 @@ void check_output(const char* name, const tessera_tensor& t, bool features, tess
   c->tensor(name, t, axes, {rank}, {dtype});
   for (int i = 0; c->ok() && i < q.ndim - 1; ++i) c->axis(name, t, i, q.shape[i], "the same axis of q");
   if (features) {
-    c->axis(name, t, rank - 1, call.v.shape[call.v.ndim - 1], "Dv of v");
+    c->axis(name, t, rank - 1, value_dim(call.v, key_form(call.sequences, call.k.ndim)), "Dv of v");
     c->unit_feature(name, t);
   }
   c->output(name, t);
@@ -140,7 +170,7 @@ void fill_inputs(const Call& call, KeyForm form, const Sequences& sequences, Pro
   p->kv_heads = call.k.shape[key_heads_axis(form)];
   p->group = q.shape[heads_axis(q)] / p->kv_heads;
   p->dim = q.shape[q.ndim - 1];
-  p->dim_v = call.v.shape[call.v.ndim - 1];
+  p->dim_v = value_dim(call.v, form);
   p->block = call.block;
   p->dtype = q.dtype;
   p->causal = call.mask == TESSERA_MASK_CAUSAL;
@@ -204,7 +234,7 @@ Status check(const tessera_block_sparse_gqa_prefill_args& a, bool wants_state, P
                      a.mask,
                      a.softmax_scale,
                      sequences};
-  const KeyForm form = key_form(sequences);
+  const KeyForm form = key_form(sequences, a.k.ndim);
   Checker c;
   const Sequences all = check_inputs(call, form, &c);
   c.require(block_q > 0, [&] { return invalid("block_q is " + std::to_string(block_q) + "; accepted: at least 1"); });
@@ -245,8 +275,8 @@ Status check(const tessera_msa_sparse_attention_args& a, Problem* p) {
                      a.softmax_scale,
                      a.sequences};
   // Without any of the tensors that tell, a k of three axes is a packed one whose cu_seqlens_k is missing.
-  const KeyForm form =
-      given(a.sequences.page_table) || given(a.sequences.seqused_k) ? KeyForm::kPaged : KeyForm::kPacked;
+  KeyForm form = key_form(a.sequences, a.k.ndim);
+  if (form == KeyForm::kBatch) form = KeyForm::kPacked;
   Checker c;
   const Sequences all = check_inputs(call, form, &c);
   if (c.ok()) {

@@ -7,6 +7,8 @@
 namespace tessera::block_attn {
 namespace {
 
+int64_t element_size(tessera_dtype dtype) { return dtype == TESSERA_F32 ? 4 : 2; }
+
 struct Longest {
   int64_t rows = 1;
   int64_t keys = 1;
@@ -41,6 +43,14 @@ void cut_keys(const Problem& p, int64_t longest_keys, Plan* plan) {
   plan->chunk_tiles = std::max<int64_t>(1, kChunkKeys / plan->key_tile);
 }
 
+// In the packed layout, with units of the ISA's size, no key tile across two pages, and whole vectors everywhere.
+bool pages_are_panels(const Problem& p, const Plan& plan) {
+  const Kernel& kernel = *plan.kernel;
+  const int64_t tile = std::min(p.block, kKeyTile);
+  return p.pages.packed && kernel.pair * element_size(p.dtype) == 4 && p.pages.page_size % tile == 0 &&
+         p.block % tile == 0 && tile % (kernel.lanes * kernel.pair) == 0 && p.dim_v % kernel.lanes == 0;
+}
+
 void cut_requests(const Problem& p, bool whole, Request* requests, Plan* plan) {
   int64_t slots = 0;
   for (int64_t b = 0; b < p.sequences.count; ++b) {
@@ -52,11 +62,13 @@ void cut_requests(const Problem& p, bool whole, Request* requests, Plan* plan) {
     r.first_tile = plan->tiles;
     plan->tiles += r.tiles;
     // A part of a call cannot wait for the packing of the others.
-    r.pack_once = whole && r.tiles > 1;
+    r.source = pages_are_panels(p, *plan) ? Source::kInPlace
+               : whole && r.tiles > 1     ? Source::kPackOnce
+                                          : Source::kDirect;
     r.first_slot = slots;
     r.first_block = plan->packed_blocks;
     r.slots = 0;
-    if (!r.pack_once) continue;
+    if (r.source != Source::kPackOnce) continue;
     int64_t listed = 0;
     r.slots = __builtin_mul_overflow(r.lists, p.width, &listed) ? r.blocks : std::min(r.blocks, listed);
     slots += r.slots;
@@ -64,7 +76,7 @@ void cut_requests(const Problem& p, bool whole, Request* requests, Plan* plan) {
   }
 }
 
-void lay_out_scratch(const Problem& p, int64_t blocks, bool reads_in_place, Plan* plan) {
+void lay_out_scratch(const Problem& p, int64_t blocks, bool reads_directly, Plan* plan) {
   const int64_t lanes = plan->kernel->lanes;
   const int64_t pair = plan->kernel->pair;
   const int64_t operand = 4 / pair;
@@ -94,7 +106,8 @@ void lay_out_scratch(const Problem& p, int64_t blocks, bool reads_in_place, Plan
   s.rows = layout.add(rows, sizeof(int32_t));
   s.limits = layout.add(rows, sizeof(int32_t));
   s.values = layout.add(std::min(plan->o_row, plan->kernel->panel_columns), ceil_div(plan->key_tile, pair) * 4);
-  const int64_t direct = reads_in_place ? 1 : 0;
+  s.copied = layout.add(p.pages.packed ? 2 * kKeyTile * (p.dim + p.dim_v) : 0, element_size(p.dtype));
+  const int64_t direct = reads_directly ? 1 : 0;
   plan->panel_rows = round_up(rows / plan->lists_per_tile, lanes);
   s.panels = layout.add(direct * plan->lists_per_tile * plan->panel_rows, ceil_div(p.dim, pair) * 4);
   s.direct = layout.add(direct, static_cast<int64_t>(plan->kernel->direct_bytes(p.dim)));
@@ -132,8 +145,9 @@ Plan make_plan(const Problem& p, const Kernel& kernel, bool whole, int workers, 
   plan.max_chunks = std::max<int64_t>(1, ceil_div(most, plan.chunk_tiles));
   // Few tiles cannot occupy the machine, and their partials are small; many tiles need no splitting.
   plan.split = whole && plan.max_chunks > 1 && longest.tiles <= kSplitTiles;
-  const bool all_packed = std::all_of(requests, requests + count, [](const Request& r) { return r.pack_once; });
-  lay_out_scratch(p, longest.blocks, !all_packed, &plan);
+  const bool direct =
+      std::any_of(requests, requests + count, [](const Request& r) { return r.source == Source::kDirect; });
+  lay_out_scratch(p, longest.blocks, direct, &plan);
   lay_out_workspace(p, count == 0 ? 0 : requests[count - 1].first_slot + requests[count - 1].slots, workers, &plan);
   return plan;
 }

@@ -25,6 +25,9 @@ constexpr int64_t kTileLists = 64;
 // Where no request has more query tiles per KV head than this, chunks are tasks of their own.
 constexpr int64_t kSplitTiles = 4;
 
+// Where a request's tasks have K and V from; see keys.h. Packing pays when a packed key tile is used more than once.
+enum class Source : int8_t { kPackOnce, kInPlace, kDirect };
+
 // One request and its share of the call.
 struct Request {
   Sequence seq;
@@ -33,9 +36,7 @@ struct Request {
   int64_t blocks;      // N = ceil(keys / block)
   int64_t tiles;       // query tiles per KV head
   int64_t first_tile;  // those of the requests before
-  // Packing pays when a packed key tile is used more than once; otherwise keys are read where they lie, and values are
-  // packed tile by tile.
-  bool pack_once;
+  Source source;
   int64_t slots;        // per KV head: blocks that can be on a list
   int64_t first_slot;   // x Hkv: those of the requests before
   int64_t first_block;  // x Hkv: the blocks of the requests before that pack once; counted in whole words of 64
@@ -58,7 +59,8 @@ struct Scratch {
   size_t rows;     // int32 [R]: rows that take part in a key tile
   size_t limits;   // int32 [R]: their visible keys in it
   size_t values;   // one packed panel of V
-  // For requests that do not pack once:
+  size_t copied;   // In [2][kKeyTile][D + Dv]: rows of pages in the packed layout
+  // For direct requests:
   size_t panels;  // packed rows of q, [lists of a tile][panel_rows]
   size_t direct;  // DirectScores
   size_t bytes;
@@ -98,7 +100,7 @@ struct Plan {
 // `worker` names a scratch that no other thread uses meanwhile.
 struct Kernel {
   // Packs a used block of KV head `head` into the workspace.
-  void (*pack)(const Problem&, const Plan&, const Request&, char* base, int64_t head, int64_t block);
+  void (*pack)(const Problem&, const Plan&, const Request&, char* base, int64_t head, int64_t block, int worker);
   // Attends tile `tile` (all chunks, and finishes it; or, when the plan splits, chunk `chunk` into its partial).
   void (*attend)(const Problem&, const Plan&, const Request&, char* base, int64_t head, int64_t tile, int64_t chunk,
                  int worker);
