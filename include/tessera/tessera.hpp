@@ -164,6 +164,15 @@ void run(tessera_status (*op)(const Args*, const tessera_context*), const std::t
   const tessera_context c = context.c();
   throw_if_failed(op(&args, &c));
 }
+
+template <class Args>
+size_t workspace_size(tessera_status (*op)(const Args*, const tessera_context*, size_t*),
+                      const std::type_identity_t<Args>& args, const Context& context) {
+  const tessera_context c = context.c();
+  size_t bytes = 0;
+  throw_if_failed(op(&args, &c, &bytes));
+  return bytes;
+}
 }  // namespace detail
 
 struct BlockSparseGqaPrefill {
@@ -200,11 +209,7 @@ inline void block_sparse_gqa_prefill_state(const BlockSparseGqaPrefill& args, co
   detail::run(tessera_block_sparse_gqa_prefill_state, args.c(), context);
 }
 inline size_t block_sparse_gqa_prefill_workspace_size(const BlockSparseGqaPrefill& args, const Context& context = {}) {
-  const auto a = args.c();
-  const auto c = context.c();
-  size_t bytes = 0;
-  throw_if_failed(tessera_block_sparse_gqa_prefill_workspace_size(&a, &c, &bytes));
-  return bytes;
+  return detail::workspace_size(tessera_block_sparse_gqa_prefill_workspace_size, args.c(), context);
 }
 inline std::string block_sparse_gqa_prefill_explain(const BlockSparseGqaPrefill& args, const Context& context = {}) {
   const auto a = args.c();
@@ -250,11 +255,7 @@ inline void msa_sparse_attention(const MsaSparseAttention& args, const Context& 
   detail::run(tessera_msa_sparse_attention, args.c(), context);
 }
 inline size_t msa_sparse_attention_workspace_size(const MsaSparseAttention& args, const Context& context = {}) {
-  const auto a = args.c();
-  const auto c = context.c();
-  size_t bytes = 0;
-  throw_if_failed(tessera_msa_sparse_attention_workspace_size(&a, &c, &bytes));
-  return bytes;
+  return detail::workspace_size(tessera_msa_sparse_attention_workspace_size, args.c(), context);
 }
 inline std::string msa_sparse_attention_explain(const MsaSparseAttention& args, const Context& context = {}) {
   const auto a = args.c();
@@ -322,12 +323,16 @@ struct MobaSelect {
   Tensor page_table = {};
   Tensor seqused_k = {};
   Tensor indices = {};
+
+  tessera_moba_select_args c() const {
+    return {q, k, topk, block_size, block_q, local_blocks, init_blocks, q_offset, page_table, seqused_k, indices};
+  }
 };
-inline void moba_select(const MobaSelect& a, const Context& context = {}) {
-  detail::run(tessera_moba_select,
-              {a.q, a.k, a.topk, a.block_size, a.block_q, a.local_blocks, a.init_blocks, a.q_offset, a.page_table,
-               a.seqused_k, a.indices},
-              context);
+inline void moba_select(const MobaSelect& args, const Context& context = {}) {
+  detail::run(tessera_moba_select, args.c(), context);
+}
+inline size_t moba_select_workspace_size(const MobaSelect& args, const Context& context = {}) {
+  return detail::workspace_size(tessera_moba_select_workspace_size, args.c(), context);
 }
 
 struct MassSelect {
@@ -344,13 +349,59 @@ struct MassSelect {
   Tensor page_table = {};
   Tensor seqused_k = {};
   Tensor indices = {};
+
+  // Points into this object.
+  tessera_mass_select_args c() const {
+    const float* scale = softmax_scale ? &*softmax_scale : nullptr;
+    return {q,           k,     topk,     block_size, block_q,   stride, local_blocks,
+            init_blocks, scale, q_offset, page_table, seqused_k, indices};
+  }
 };
-inline void mass_select(const MassSelect& a, const Context& context = {}) {
-  const float* scale = a.softmax_scale ? &*a.softmax_scale : nullptr;
-  detail::run(tessera_mass_select,
-              {a.q, a.k, a.topk, a.block_size, a.block_q, a.stride, a.local_blocks, a.init_blocks, scale, a.q_offset,
-               a.page_table, a.seqused_k, a.indices},
-              context);
+inline void mass_select(const MassSelect& args, const Context& context = {}) {
+  detail::run(tessera_mass_select, args.c(), context);
+}
+inline size_t mass_select_workspace_size(const MassSelect& args, const Context& context = {}) {
+  return detail::workspace_size(tessera_mass_select_workspace_size, args.c(), context);
+}
+
+// Index queries and keys, in the arguments of the two operators below.
+struct MsaIndex {
+  Tensor q = {};
+  Tensor k = {};
+  Sequences sequences = {};
+  int64_t block_size = 128;
+  bool reduce_heads = false;
+
+  tessera_msa_index c() const { return {q, k, sequences.c(), block_size, reduce_heads ? 1 : 0}; }
+};
+
+struct MsaBlockScores {
+  MsaIndex index = {};
+  Tensor scores = {};
+
+  tessera_msa_block_scores_args c() const { return {index.c(), scores}; }
+};
+inline void msa_block_scores(const MsaBlockScores& args, const Context& context = {}) {
+  detail::run(tessera_msa_block_scores, args.c(), context);
+}
+inline size_t msa_block_scores_workspace_size(const MsaBlockScores& args, const Context& context = {}) {
+  return detail::workspace_size(tessera_msa_block_scores_workspace_size, args.c(), context);
+}
+
+struct MsaSelect {
+  MsaIndex index = {};
+  int64_t topk = 16;
+  int64_t local_blocks = 1;
+  int64_t init_blocks = 0;
+  Tensor indices = {};
+
+  tessera_msa_select_args c() const { return {index.c(), topk, local_blocks, init_blocks, indices}; }
+};
+inline void msa_select(const MsaSelect& args, const Context& context = {}) {
+  detail::run(tessera_msa_select, args.c(), context);
+}
+inline size_t msa_select_workspace_size(const MsaSelect& args, const Context& context = {}) {
+  return detail::workspace_size(tessera_msa_select_workspace_size, args.c(), context);
 }
 
 }  // namespace tessera

@@ -215,6 +215,32 @@ TEST(Hpp, Selects) {
       {.q = qs, .k = ks, .topk = 2, .block_size = 1, .init_blocks = 0, .softmax_scale = -1.0f, .indices = indices});
   EXPECT_EQ(ids, (std::vector<int32_t>{0, 3}));
   EXPECT_THROW(moba_select({.q = qs, .k = ks, .topk = 0, .indices = indices}), InvalidArgument);
+  EXPECT_GT(moba_select_workspace_size({.q = qs, .k = ks, .topk = 2, .indices = indices}), 0u);
+  EXPECT_GT(mass_select_workspace_size({.q = qs, .k = ks, .topk = 2, .indices = indices}), 0u);
+}
+
+TEST(Hpp, SelectsByAnIndexer) {
+  const std::vector<float> q = {1, -1}, k = {0, 9, 1, 2};
+  const std::vector<int32_t> bounds_q = {0, 1}, bounds_k = {0, 4};
+  std::vector<float> scores(4, -7);
+  std::vector<int32_t> ids(4, -7);
+  MsaIndex index = {
+      .q = tensor(q.data(), {1, 2, 1}),
+      .k = tensor(k.data(), {4, 1, 1}),
+      .sequences = {.cu_seqlens_q = tensor(bounds_q.data(), {2}), .cu_seqlens_k = tensor(bounds_k.data(), {2})},
+      .block_size = 2};
+  msa_block_scores({.index = index, .scores = tensor(scores.data(), {2, 1, 2})});
+  EXPECT_EQ(scores, (std::vector<float>{9, 2, 0, -1}));
+  msa_select({.index = index, .topk = 1, .local_blocks = 0, .indices = tensor(ids.data(), {2, 1, 1})});
+  EXPECT_EQ(ids, (std::vector<int32_t>{0, 0, -7, -7}));
+  index.reduce_heads = true;
+  index.block_size = 1;
+  const MsaSelect args = {.index = index, .topk = 3, .init_blocks = 1, .indices = tensor(ids.data(), {1, 1, 3})};
+  msa_select(args);
+  EXPECT_EQ(ids, (std::vector<int32_t>{0, 1, 3, -7}));
+  EXPECT_GT(msa_select_workspace_size(args), 0u);
+  EXPECT_GT(msa_block_scores_workspace_size({.index = index, .scores = tensor(scores.data(), {1, 1, 4})}), 0u);
+  EXPECT_THROW(msa_select({.index = index, .topk = 0}), InvalidArgument);
 }
 
 }  // namespace

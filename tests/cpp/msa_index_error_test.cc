@@ -59,7 +59,7 @@ TEST_P(IndexErrors, RowsAndKeys) {
   invalid("k has 3 axes", paged, [](Args& a, Result&) { a.k.ndim = 3; });
   invalid("k [3, 150, 1, 16] has size 3 in axis 0", batch, [](Args& a, Result&) { a.k.shape[0] = 3; });
   invalid("D of q", batch, [](Args& a, Result&) { a.k.shape[3] = 8; });
-  invalid("k has 2 heads and q has 4; accepted: 1", batch, [](Args& a, Result&) { a.k.shape[2] = 2; });
+  invalid("k has 2 heads and q has 4; expected 1", batch, [](Args& a, Result&) { a.k.shape[2] = 2; });
   invalid("k has 0 heads", batch, [](Args& a, Result&) { a.k.shape[2] = 0; });
   invalid("q has no heads", batch, [](Args& a, Result&) { a.q.shape[2] = 0; });
   invalid("feature", batch, [](Args& a, Result&) { a.q.shape[3] = a.k.shape[3] = 0; });

@@ -18,6 +18,7 @@ SMALL = {
     "msa-prefill": MODEL,
     "msa-prefill-token": MODEL,
     "msa-decode": [*MODEL, "--batch", "3"],
+    "msa-select": ["--seq", "300", "--heads-q", "3", "--dim", "32", "--block", "32", "--topk", "3"],
     "mass-select": MODEL,
     "moba-select": MODEL,
     "merge": ["--rows", "64", "--heads-q", "4", "--dim", "32"],
@@ -194,8 +195,16 @@ def test_neighbouring_lists_share_what_overlap_says():
     assert short.tolist() == [[[0, -1, -1, -1], [0, 1, 2, -1]]]
 
 
+def test_bench_counts_only_rows_that_need_scores():
+    line = bench("msa-select", "--no-peers", "--keys", "200", "--rows", "150")
+    # Rows up to position 95 see three blocks of 32 or fewer, and take them all.
+    assert line["gflop"] == pytest.approx(2 * 32 * 3 * sum(range(97, 201)) / 1e9, rel=1e-3)
+    assert line["shape"] == {"B": 1, "Sq": 150, "Sk": 200, "Hi": 3, "D": 32, "block": 32, "K": 3}
+
+
 def test_bench_times_peers():
     pytest.importorskip("torch")
+    assert bench("msa-select")["peers"]["torch_dense_scores"]["ms"] > 0
     peers = bench("msa-prefill", "--peer-seconds", "1e-5")["peers"]
     assert set(peers) == {"torch_sdpa_dense", "torch_flex_block_mask", "tessera_dense"}
     assert all(peer["ms"] is None and "--peer-seconds" in peer["skipped"] for peer in peers.values())
@@ -245,6 +254,7 @@ def test_bench_fails_on_a_wrong_result(monkeypatch):
         (["msa-decode", "--seq", "10000000000"], "--batch or --seq"),
         (["msa-prefill", "--heads-q", "3", "--heads-kv", "2"], "multiples of --heads-kv"),
         (["msa-prefill", "--seq", "64", "--rows", "65"], "up to --seq"),
+        (["msa-select", "--seq", "64", "--keys", "50", "--rows", "51"], "up to the keys, 50"),
         (["merge", "--variant", "none"], "there is no variant none"),
         (["merge", "--dtype", "f64"], "--dtype"),
         *(([name], operator) for name, operator in NOT_YET.items()),

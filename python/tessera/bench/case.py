@@ -113,6 +113,7 @@ def workspace_mib(explained: str) -> float:
 
 def all_cases() -> dict[str, type[Case]]:
     from tessera.bench.decode import MsaDecode
+    from tessera.bench.index import MsaSelect
     from tessera.bench.merge import Merge
     from tessera.bench.overhead import CallOverhead, DecodeOverhead
     from tessera.bench.prefill import MsaPrefill
@@ -120,12 +121,12 @@ def all_cases() -> dict[str, type[Case]]:
     from tessera.bench.token_prefill import MsaPrefillToken
 
     attention = MsaPrefill, MsaPrefillToken, MsaDecode
-    return {case.name: case for case in (*attention, MassSelect, MobaSelect, Merge, CallOverhead, DecodeOverhead)}
+    select = MsaSelect, MassSelect, MobaSelect
+    return {case.name: case for case in (*attention, *select, Merge, CallOverhead, DecodeOverhead)}
 
 
 # Cases whose operators are still to come.
 NOT_YET = {
-    "msa-select": "msa_select",
     "qsa-score": "qsa_indexer_mqa_score",
     "qsa-select": "qsa_select",
     "qsa-prefill": "qsa_sparse_attention",

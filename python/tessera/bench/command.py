@@ -19,9 +19,10 @@ def case_options(command: Any) -> Any:
     """The options that a case may take; None where the user says nothing, for each case has its own defaults."""
     sizes = {
         "seq": "Tokens of context of each request.",
+        "keys": "Index keys of each request; --seq by default.",
         "rows": "Query rows of each request, the last ones of its context.",
         "batch": "Requests.",
-        "heads-q": "Query heads.",
+        "heads-q": "Query heads; of an indexer, its index heads.",
         "heads-kv": "KV heads.",
         "dim": "Head dimension.",
         "block": "Tokens per KV block.",

@@ -19,7 +19,7 @@ void check_heads(const Index& a, KeyForm form, Checker* c) {
   c->require(heads > 0, [] { return invalid("q has no heads"); });
   c->require(key_heads == 1 || key_heads == heads, [&] {
     return invalid("k has " + std::to_string(key_heads) + " heads and q has " + std::to_string(heads) +
-                   "; accepted: 1, shared by all, or one for each");
+                   "; expected 1, shared by all, or one for each");
   });
   c->require(dim > 0, [] { return invalid("q needs at least one feature"); });
   c->require(dim <= kMaxDim, [&] {
@@ -44,7 +44,7 @@ void check_index(const Index& a, Checker* c, Problem* p) {
   p->sequences = check_sequences(a.q, packed, a.k, a.sequences, c);
   p->block = a.block_size == 0 ? kDefaultBlock : a.block_size;
   c->require(p->block > 0,
-             [&] { return invalid("block_size is " + std::to_string(p->block) + "; accepted: at least 1"); });
+             [&] { return invalid("block_size is " + std::to_string(p->block) + "; expected at least 1"); });
   p->heads = a.q.shape[a.q.ndim - 2];
   p->key_heads = a.k.shape[key_heads_axis(form)];
   p->dim = a.q.shape[a.q.ndim - 1];
