@@ -21,7 +21,8 @@ void run(benchmark::State& state, tessera_dtype dtype, const block_attn::Kernel&
   if (!block_attn::check(args, false, &problem).ok()) return state.SkipWithError("refused");
   block_attn::Request request = {};
   request.seq = {0, kTokens, 0, kKeys, kKeys - kTokens};
-  const block_attn::Plan plan = block_attn::make_plan(problem, kernel, true, 1, &request);
+  problem.requests = &request;
+  const block_attn::Plan plan = block_attn::make_plan(problem, kernel, true, 1);
   if (request.source != block_attn::Source::kPackOnce) return state.SkipWithError("packs on the fly");
   Tensor workspace(TESSERA_I32, {static_cast<int64_t>(plan.bytes / 4) + 1});
   std::memset(workspace.data<char>(), 0, plan.bytes);

@@ -8,47 +8,30 @@
 #include "core/check.h"
 #include "ops/block_attn/plan.h"
 #include "ops/block_attn/variants.h"
-#include "ops/layout.h"
-#include "runtime/executor.h"
-#include "runtime/workspace.h"
+#include "ops/prepared.h"
 
 namespace tessera::block_attn {
+
+// ---- For Prepared ----
+
+int64_t table_entries(const Problem& p) { return p.sequences.count; }
+
+void resolve(Request* table, Problem* p) {
+  int64_t taken = 0;
+  for (int64_t b = 0; b < p->sequences.count; ++b) table[b].seq = tessera::resolve(p->sequences, b, &taken);
+  p->requests = table;
+}
+
 namespace {
 
-// A call that is about to run. The table of its requests lies at the beginning of the caller's workspace, or in a buffer
-// of its own.
-class Prepared {
- public:
-  Prepared(const Problem& p, const tessera_context& context, const Executor& executor)
-      : table_(context, table_bytes(p)) {
-    variant = choose_variant(variants(), context.variant, p.dtype, &status);
-    if (variant == nullptr) return;
-    auto* const requests = reinterpret_cast<Request*>(table_.data());
-    int64_t taken = 0;
-    for (int64_t b = 0; b < p.sequences.count; ++b) requests[b].seq = resolve(p.sequences, b, &taken);
-    const bool whole = executor.num_parts() == 1;
-    plan = make_plan(p, *variant->kernel(p.dtype), whole, executor.workers(), requests);
-    table = {requests, static_cast<size_t>(p.sequences.count)};
-  }
+using Call = Prepared<Problem, Request, Kernel>;
+using Table = std::span<const Request>;
 
-  static size_t table_bytes(const Problem& p) {
-    Layout layout;
-    layout.add(p.sequences.count, sizeof(Request));
-    return layout.bytes();
-  }
-
-  Status status;
-  const Variant* variant = nullptr;
-  Plan plan;
-  std::span<const Request> table;
-
- private:
-  Workspace table_;
-};
+Table table_of(const Problem& p) { return {p.requests, static_cast<size_t>(p.sequences.count)}; }
 
 // The request that item i belongs to, where each request has `share` items and `first` counts those of the ones before.
 template <class First>
-const Request& owner(std::span<const Request> table, int64_t i, const First& first) {
+const Request& owner(Table table, int64_t i, const First& first) {
   const auto after = std::partition_point(table.begin(), table.end(), [&](const Request& r) { return first(r) <= i; });
   return *(after - 1);
 }
@@ -75,13 +58,12 @@ void mark_used(const Problem& p, const Plan& plan, const Request& r, char* base,
   }
 }
 
-void pack_used(const Problem& p, const Prepared& prepared, char* base, const Executor& executor) {
-  const Plan& plan = prepared.plan;
+void pack_used(const Problem& p, const Plan& plan, char* base, const Executor& executor) {
   const int64_t count = p.sequences.count;
   executor.parallel_for(
       count * p.kv_heads,
       [&](int64_t i, int) {
-        const Request& r = prepared.table[static_cast<size_t>(i / p.kv_heads)];
+        const Request& r = p.requests[i / p.kv_heads];
         if (r.source == Source::kPackOnce) mark_used(p, plan, r, base, i % p.kv_heads);
       },
       "mark");
@@ -89,7 +71,7 @@ void pack_used(const Problem& p, const Prepared& prepared, char* base, const Exe
   executor.parallel_for(
       plan.packed_blocks * p.kv_heads,
       [&](int64_t i, int worker) {
-        const Request& r = owner(prepared.table, i, [&](const Request& o) { return o.first_block * p.kv_heads; });
+        const Request& r = owner(table_of(p), i, [&](const Request& o) { return o.first_block * p.kv_heads; });
         const int64_t blocks = used_words(r) * 64;
         const int64_t head = (i - r.first_block * p.kv_heads) / blocks;
         const int64_t block = i % blocks;
@@ -112,7 +94,8 @@ void clear_gap(const Problem& p, int64_t begin, int64_t end) {
   }
 }
 
-void clear_gaps(const Problem& p, std::span<const Request> table, const Executor& executor) {
+void clear_gaps(const Problem& p, const Executor& executor) {
+  const Table table = table_of(p);
   const auto count = static_cast<int64_t>(table.size());
   const auto end_of = [&](int64_t i) {
     const Sequence& s = table[static_cast<size_t>(i)].seq;
@@ -128,16 +111,17 @@ void clear_gaps(const Problem& p, std::span<const Request> table, const Executor
 
 }  // namespace
 
-Status run(const Problem& p, const tessera_context& context) {
+Status run(const Problem& checked, const tessera_context& context) {
   const Executor executor(context.executor);
-  Prepared prepared(p, context, executor);
-  if (!prepared.status.ok()) return prepared.status;
-  const Plan& plan = prepared.plan;
-  const Workspace workspace(context, plan.bytes, Prepared::table_bytes(p));
+  const Call call(checked, variants(), context, executor);
+  if (!call.status.ok()) return call.status;
+  const Problem& p = call.problem;
+  const Plan& plan = call.plan;
+  const Workspace workspace = call.workspace(context);
   char* base = reinterpret_cast<char*>(workspace.data());
 
-  if (p.sequences.packed_q) clear_gaps(p, prepared.table, executor);
-  if (plan.packed_blocks > 0) pack_used(p, prepared, base, executor);
+  if (p.sequences.packed_q) clear_gaps(p, executor);
+  if (plan.packed_blocks > 0) pack_used(p, plan, base, executor);
   // One KV head's tiles follow each other, so its packed blocks stay in the caches; late queries first, since under a
   // causal mask they have the most to do.
   const int64_t chunks = plan.split ? plan.max_chunks : 1;
@@ -145,7 +129,7 @@ Status run(const Problem& p, const tessera_context& context) {
   executor.parallel_for(
       plan.tiles * p.kv_heads * chunks,
       [&](int64_t i, int worker) {
-        const Request& r = owner(prepared.table, i / chunks, first_tile);
+        const Request& r = owner(table_of(p), i / chunks, first_tile);
         const int64_t local = i / chunks - first_tile(r);
         const int64_t tile = r.tiles - 1 - local % r.tiles;
         plan.kernel->attend(p, plan, r, base, local / r.tiles, tile, i % chunks, worker);
@@ -155,7 +139,7 @@ Status run(const Problem& p, const tessera_context& context) {
   executor.parallel_for(
       plan.tiles * p.kv_heads,
       [&](int64_t i, int worker) {
-        const Request& r = owner(prepared.table, i, first_tile);
+        const Request& r = owner(table_of(p), i, first_tile);
         const int64_t local = i - first_tile(r);
         plan.kernel->merge(p, plan, r, base, local / r.tiles, local % r.tiles, worker);
       },
@@ -164,34 +148,34 @@ Status run(const Problem& p, const tessera_context& context) {
 }
 
 Status workspace_size(const Problem& p, const tessera_context& context, size_t* bytes) {
-  const Executor executor(context.executor);
-  tessera_context without = context;
-  without.workspace = nullptr;
-  const Prepared prepared(p, without, executor);
-  if (prepared.status.ok()) *bytes = Prepared::table_bytes(p) + prepared.plan.bytes;
-  return prepared.status;
+  return Call::workspace_size(p, variants(), context, bytes);
 }
 
-Status explain(const Problem& p, const tessera_context& context, std::string* text) {
+Status explain(const Problem& checked, const tessera_context& given, std::string* text) {
+  tessera_context context = given;
+  context.workspace = nullptr;
   const Executor executor(context.executor);
-  tessera_context without = context;
-  without.workspace = nullptr;
-  const Prepared prepared(p, without, executor);
-  if (!prepared.status.ok()) return prepared.status;
-  const Plan& plan = prepared.plan;
+  const Call call(checked, variants(), context, executor);
+  if (!call.status.ok()) return call.status;
+  const Problem& p = call.problem;
+  const Plan& plan = call.plan;
+  size_t workspace = 0;
+  if (Status s = workspace_size(checked, context, &workspace); !s.ok()) return s;
   text->clear();
   const auto line = [&](const std::string& what) { *text += what + "\n"; };
   const auto number = [](auto n) { return std::to_string(n); };
   for (const Variant& v : variants()) {
-    if (&v == prepared.variant) break;
+    if (v.kernel(p.dtype) == plan.kernel) {
+      line(std::string("variant: ") + v.name);
+      break;
+    }
     line(context.variant != nullptr ? std::string("variant ") + v.name + ": another was asked for"
                                     : why_not(v, p.dtype));
   }
   const auto from = [&](Source source) {
-    return number(std::count_if(prepared.table.begin(), prepared.table.end(),
-                                [&](const Request& r) { return r.source == source; }));
+    const Table table = table_of(p);
+    return number(std::count_if(table.begin(), table.end(), [&](const Request& r) { return r.source == source; }));
   };
-  line(std::string("variant: ") + prepared.variant->name);
   line("query tiles: " + number(plan.tiles) + " per KV head, up to " + number(plan.tile_tokens) + " tokens x " +
        number(p.group) + " heads");
   line("key tiles: " + number(plan.key_tile) + " keys, " + number(plan.tiles_per_block) + " per block");
@@ -200,8 +184,8 @@ Status explain(const Problem& p, const tessera_context& context, std::string* te
        " read packed pages, " + from(Source::kDirect) + " read rows");
   line("chunks: up to " + number(plan.max_chunks) + " of " + number(plan.chunk_tiles * plan.key_tile) + " keys, " +
        (plan.split ? "each a task" : "in one task"));
-  line("workspace: " + number(Prepared::table_bytes(p) + plan.bytes) + " bytes, " + number(plan.scratch.bytes) +
-       " of them for each of " + number(executor.workers()) + " workers");
+  line("workspace: " + number(workspace) + " bytes, " + number(plan.scratch.bytes) + " of them for each of " +
+       number(executor.workers()) + " workers");
   return {};
 }
 

@@ -132,7 +132,8 @@ void lay_out_workspace(const Problem& p, int64_t slots, int workers, Plan* plan)
 
 }  // namespace
 
-Plan make_plan(const Problem& p, const Kernel& kernel, bool whole, int workers, Request* requests) {
+Plan make_plan(const Problem& p, const Kernel& kernel, bool whole, int workers) {
+  Request* const requests = p.requests;
   Plan plan = {};
   plan.kernel = &kernel;
   const int64_t count = p.sequences.count;

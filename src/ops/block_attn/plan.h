@@ -113,8 +113,8 @@ struct Kernel {
   size_t (*direct_bytes)(int64_t dim);
 };
 
-// `requests` has an entry for each request, which this fills. `whole`: the call does all tasks, not a part of them.
-Plan make_plan(const Problem& p, const Kernel& kernel, bool whole, int workers, Request* requests);
+// Fills the rest of the problem's table of requests too. `whole`: the call does all tasks, not a part of them.
+Plan make_plan(const Problem& p, const Kernel& kernel, bool whole, int workers);
 
 // ---- Static, so that files built with ISA flags keep their own copies ----
 

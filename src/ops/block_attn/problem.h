@@ -19,15 +19,18 @@ struct Strides {
   int64_t head;
 };
 
+struct Request;  // plan.h
+
 struct Problem {
   Sequences sequences;
-  int64_t kv_heads;  // Hkv
-  int64_t group;     // G = Hq / Hkv
-  int64_t dim;       // D
-  int64_t dim_v;     // Dv
-  int64_t block;     // tokens per KV block
-  int64_t block_q;   // query tokens per list; 1 for packed rows
-  int64_t width;     // W
+  Request* requests;  // one per sequence, filled when a call is prepared
+  int64_t kv_heads;   // Hkv
+  int64_t group;      // G = Hq / Hkv
+  int64_t dim;        // D
+  int64_t dim_v;      // Dv
+  int64_t block;      // tokens per KV block
+  int64_t block_q;    // query tokens per list; 1 for packed rows
+  int64_t width;      // W
   tessera_dtype dtype;
   bool causal;
   float scale;
