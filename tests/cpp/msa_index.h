@@ -38,7 +38,7 @@ struct IndexCase {
   int64_t init = 0;
   int64_t spare_blocks = 0;  // more (or fewer) columns of scores than there are blocks
 
-  int64_t blocks() const { return std::max<int64_t>(0, (keys + block - 1) / block + spare_blocks); }
+  int64_t blocks() const { return std::max<int64_t>(0, keys / block + (keys % block != 0) + spare_blocks); }
   int64_t outputs() const { return reduce ? 1 : heads; }
 };
 
