@@ -42,6 +42,22 @@ struct Panels {
     return packed + static_cast<int64_t>(first_vec) * kLanes * steps * kPair;
   }
 
+  // A vector of keys, of which n exist, by as many steps: `left` features from `first` on. Steps are `width` vectors apart
+  // in the panel. kWhole: nothing is missing, and compilers then drop every question.
+  template <bool kWhole, class In>
+  static void pack_square(const In* const* rows, int n, int first, int left, operand* to, int64_t width) {
+    unit r[kLanes];
+#pragma GCC unroll 16
+    for (int i = 0; i < kLanes; ++i) {
+      const bool exists = kWhole || i < n;
+      r[i] = Isa::units(exists ? rows[i] + first : rows[0], kWhole ? kLanes * kPair : exists ? left : 0);
+    }
+    Isa::transpose(r);
+    const int stop = kWhole ? kLanes : steps(left);
+#pragma GCC unroll 16
+    for (int i = 0; i < kLanes && i < stop; ++i) Isa::store_unit(to + i * width * kLanes * kPair, r[i]);
+  }
+
   // rows: n keys of `depth` features. Packs their transpose.
   template <class In>
   static void pack_keys(const In* const* rows, int n, int depth, operand* packed) {
@@ -54,14 +70,12 @@ struct Panels {
       for (int v = 0; v < width; ++v) {
         const int key = (first + v) * kLanes;
         for (int s = 0; s < all_steps; s += kLanes) {
-          unit r[kLanes];
-          for (int i = 0; i < kLanes; ++i) {
-            const bool exists = key + i < n;
-            r[i] = Isa::units(exists ? rows[key + i] + s * kPair : rows[0], exists ? depth - s * kPair : 0);
-          }
-          Isa::transpose(r);
-          for (int i = 0; i < kLanes && s + i < all_steps; ++i) {
-            Isa::store_unit(panel + (static_cast<int64_t>(s + i) * width + v) * kLanes * kPair, r[i]);
+          operand* to = panel + (static_cast<int64_t>(s) * width + v) * kLanes * kPair;
+          const int left = depth - s * kPair;
+          if (key + kLanes <= n && left >= kLanes * kPair) {
+            pack_square<true>(rows + key, kLanes, s * kPair, left, to, width);
+          } else {
+            pack_square<false>(rows + key, n - key, s * kPair, left, to, width);
           }
         }
       }
