@@ -55,7 +55,9 @@ struct Panels {
     Isa::transpose(r);
     const int stop = kWhole ? kLanes : steps(left);
 #pragma GCC unroll 16
-    for (int i = 0; i < kLanes && i < stop; ++i) Isa::store_unit(to + i * width * kLanes * kPair, r[i]);
+    for (int i = 0; i < kLanes; ++i) {
+      if (i < stop) Isa::store_unit(to + i * width * kLanes * kPair, r[i]);
+    }
   }
 
   // rows: n keys of `depth` features. Packs their transpose.
