@@ -29,7 +29,7 @@ struct Call {
 
   int64_t heads() const { return q.size(q.rank() - 2); }
   int64_t dim() const { return q.last_size(); }
-  int64_t dim_v() const { return v.shape[v.ndim - 1]; }
+  int64_t dim_v() const { return v.shape[std::min(v.ndim - 1, 3)]; }
 };
 
 double scale_of(const float* scale, const tessera_tensor& q) {
@@ -124,7 +124,7 @@ Attention attention(const Call& call, const tessera_tensor& q) {
     const int64_t b = static_cast<int64_t>(index);
     for (int64_t kv_head = 0; kv_head < kv_heads; ++kv_head) {
       const Rows k = key_rows(call.k, call.sequences, request, b, kv_head);
-      const Rows v = key_rows(call.v, call.sequences, request, b, kv_head);
+      const Rows v = value_rows(call.v, call.sequences, request, b, kv_head);
       for (int64_t t = 0; t < request.rows; ++t) {
         const int64_t list = list_index(call, request, b, kv_head, kv_heads, t / call.block_q);
         const std::vector<int64_t> listed = listed_keys(call, list, request, k);

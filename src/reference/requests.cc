@@ -10,6 +10,54 @@ bool is_packed(const tessera_sequences& s) { return s.cu_seqlens_k.ndim != 0; }
 
 int64_t integer(const View& v, int64_t i) { return static_cast<int64_t>(v.get(i)); }
 
+using Rows = std::vector<std::vector<double>>;
+
+// read(page, row) gives the features of a key: of paged keys in slot `row` of the page, else in row `row` of all.
+template <class Read>
+Rows rows_of(const tessera_tensor& t, const tessera_sequences& s, const Request& request, int64_t b, const Read& read) {
+  const View table(s.page_table);
+  Rows rows(static_cast<size_t>(request.keys));
+  for (int64_t key = 0; key < request.keys; ++key) {
+    int64_t page = 0;
+    int64_t row = request.first_key + key;
+    if (is_paged(s)) {
+      page = integer(table, b * table.size(1) + key / request.page_size);
+      if (page < 0 || page >= t.shape[0]) continue;
+      row = key % request.page_size;
+    } else if (!is_packed(s)) {
+      row = b * t.shape[1] + key;
+    }
+    rows[static_cast<size_t>(key)] = read(page, row);
+  }
+  return rows;
+}
+
+// Features that lie one behind the other.
+Rows row_major(const tessera_tensor& t, const tessera_sequences& s, const Request& request, int64_t b, int64_t head) {
+  const View view(t);
+  const int64_t heads = heads_of(t, s);
+  const int64_t dim = view.last_size();
+  return rows_of(t, s, request, b, [&](int64_t page, int64_t row) {
+    const int64_t index = is_paged(s) ? (page * heads + head) * request.page_size + row : row * heads + head;
+    return view.row(index * dim, dim);
+  });
+}
+
+// place(slot, d) is the row-major place of a feature in what the tensor has for one page and head.
+template <class Place>
+Rows interleaved(const tessera_tensor& t, const tessera_sequences& s, const Request& request, int64_t b, int64_t head,
+                 int64_t dim, const Place& place) {
+  const View view(t);
+  const int64_t page_elements = t.shape[2] * t.shape[3] * t.shape[4];
+  return rows_of(t, s, request, b, [&](int64_t page, int64_t slot) {
+    std::vector<double> row;
+    for (int64_t d = 0; d < dim; ++d) {
+      row.push_back(view.get((page * t.shape[1] + head) * page_elements + place(slot, d)));
+    }
+    return row;
+  });
+}
+
 }  // namespace
 
 std::vector<Request> requests_of(const tessera_tensor& q, bool packed_q, const tessera_tensor& k,
@@ -35,10 +83,11 @@ std::vector<Request> requests_of(const tessera_tensor& q, bool packed_q, const t
       last_end = r.first_row + r.rows;
     }
     if (is_paged(s)) {
+      r.page_size = k.shape[k.ndim == 5 ? 3 : 2];
       r.keys = std::max<int64_t>(integer(used, b), 0);
-      if (s.page_table.shape[1] <= r.keys && k.shape[2] <= r.keys) {
-        r.keys = std::min(r.keys, s.page_table.shape[1] * k.shape[2]);
-      } else if (s.page_table.shape[1] == 0 || k.shape[2] == 0) {
+      if (s.page_table.shape[1] <= r.keys && r.page_size <= r.keys) {
+        r.keys = std::min(r.keys, s.page_table.shape[1] * r.page_size);
+      } else if (s.page_table.shape[1] == 0 || r.page_size == 0) {
         r.keys = 0;
       }
     } else if (is_packed(s)) {
@@ -60,27 +109,18 @@ int64_t heads_of(const tessera_tensor& k, const tessera_sequences& s) {
   return is_paged(s) || is_packed(s) ? k.shape[1] : k.shape[2];
 }
 
-std::vector<std::vector<double>> key_rows(const tessera_tensor& k, const tessera_sequences& s, const Request& request,
-                                          int64_t b, int64_t head) {
-  const View view(k), table(s.page_table);
-  const int64_t heads = heads_of(k, s);
-  const int64_t dim = view.last_size();
-  std::vector<std::vector<double>> rows(static_cast<size_t>(request.keys));
-  for (int64_t key = 0; key < request.keys; ++key) {
-    int64_t row = 0;
-    if (is_paged(s)) {
-      const int64_t page_size = k.shape[2];
-      const int64_t page = integer(table, b * table.size(1) + key / page_size);
-      if (page < 0 || page >= k.shape[0]) continue;
-      row = (page * heads + head) * page_size + key % page_size;
-    } else if (is_packed(s)) {
-      row = (request.first_key + key) * heads + head;
-    } else {
-      row = (b * k.shape[1] + key) * heads + head;
-    }
-    rows[static_cast<size_t>(key)] = view.row(row * dim, dim);
-  }
-  return rows;
+Rows key_rows(const tessera_tensor& k, const tessera_sequences& s, const Request& request, int64_t b, int64_t head) {
+  if (k.ndim != 5) return row_major(k, s, request, b, head);
+  const int64_t slots = k.shape[3], e = k.shape[4];
+  return interleaved(k, s, request, b, head, k.shape[2] * e,
+                     [&](int64_t slot, int64_t d) { return (d / e * slots + slot) * e + d % e; });
+}
+
+Rows value_rows(const tessera_tensor& v, const tessera_sequences& s, const Request& request, int64_t b, int64_t head) {
+  if (v.ndim != 5) return row_major(v, s, request, b, head);
+  const int64_t dim = v.shape[3], e = v.shape[4];
+  return interleaved(v, s, request, b, head, dim,
+                     [&](int64_t slot, int64_t d) { return (slot / e * dim + d) * e + slot % e; });
 }
 
 }  // namespace tessera::reference
