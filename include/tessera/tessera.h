@@ -138,6 +138,26 @@ typedef struct tessera_sequences {
   tessera_tensor q_offset;      // optional int32 [B]: position of each request's first row; absent: its keys - its rows
 } tessera_sequences;
 
+// ---- The KV cache -----------------------------------------------------------------------------------------------------
+
+// Copies row i of k and v to slot slots[i] % ps of page slots[i] / ps, in every head. A slot outside [0, P * ps) is
+// skipped (-1 by custom); of rows that name one slot the last stays; nothing but the named slots is written.
+//
+// Row-major pages are k_cache [P, Hkv, ps, D] and v_cache [P, Hkv, ps, Dv]. In the packed layout a page lies as kernels
+// multiply it: the slots of k side by side, those of v in pairs. With e elements to 4 bytes, 2 of bf16 or f16, 1 of f32:
+//   k_cache [P, Hkv, ceil(D/e), ps, e]   feature d of the key in slot j is [page][head][d / e][j][d % e]
+//   v_cache [P, Hkv, ceil(ps/e), Dv, e]  feature d of the value in slot j is [page][head][j / e][d][j % e]
+// The last two axes are dense. The element that an odd D leaves over in a slot becomes 0. Attention takes both layouts,
+// with the same page_table, and gives the same bits.
+typedef struct tessera_append_kv_args {
+  tessera_tensor k;        // [n, Hkv, D] bf16, f16 or f32
+  tessera_tensor v;        // [n, Hkv, Dv], k's dtype
+  tessera_tensor slots;    // int32 [n]
+  tessera_tensor k_cache;  // one of the two forms, k's dtype; may not overlap another argument
+  tessera_tensor v_cache;  // the same form
+} tessera_append_kv_args;
+TESSERA_API tessera_status tessera_append_kv(const tessera_append_kv_args* args, const tessera_context* context);
+
 // ---- Block-sparse attention -------------------------------------------------------------------------
 
 typedef enum tessera_mask TESSERA_ANY_INT {

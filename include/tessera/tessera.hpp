@@ -175,6 +175,17 @@ size_t workspace_size(tessera_status (*op)(const Args*, const tessera_context*, 
 }
 }  // namespace detail
 
+struct AppendKv {
+  Tensor k = {};
+  Tensor v = {};
+  Tensor slots = {};
+  Tensor k_cache = {};
+  Tensor v_cache = {};
+};
+inline void append_kv(const AppendKv& a, const Context& context = {}) {
+  detail::run(tessera_append_kv, {a.k, a.v, a.slots, a.k_cache, a.v_cache}, context);
+}
+
 struct BlockSparseGqaPrefill {
   Tensor q = {};
   Tensor k = {};

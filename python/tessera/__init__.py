@@ -8,6 +8,7 @@ TypeError or NotImplementedError that names the operator and the argument, raise
 from tessera._core import __version__
 from tessera._host import build_block_kv_indices, build_causal_block_mask, dense_gqa_reference
 from tessera._info import explain, get_num_threads, info, set_num_threads
+from tessera._kv_cache import append_kv, pack_kv_blocks
 from tessera._msa_attention import (
     block_sparse_attention_single_q,
     msa_sparse_attention,
@@ -25,6 +26,7 @@ from tessera._ops import (
 
 __all__ = [
     "__version__",
+    "append_kv",
     "block_sparse_attention_single_q",
     "block_sparse_gqa_prefill",
     "block_sparse_gqa_prefill_state",
@@ -42,5 +44,6 @@ __all__ = [
     "msa_select",
     "msa_sparse_attention",
     "msa_sparse_decode_attention",
+    "pack_kv_blocks",
     "set_num_threads",
 ]

@@ -133,10 +133,14 @@ Call::Output Call::new_output(const Shape& shape, const char* dtype_name) const 
 Call::Output Call::output(const char* name, nb::handle given, const char* dtypes, const Shape& shape,
                           tessera_dtype dtype) {
   if (given.is_none()) return new_output(shape, dtype_name(dtype));
-  View view = view_of(given, {op_, name}, dtypes, Access::kWrite);
+  return {destination(name, given, dtypes), nb::borrow(given), true};
+}
+
+tessera_tensor Call::destination(const char* name, nb::handle value, const char* dtypes) {
+  View view = view_of(value, {op_, name}, dtypes, Access::kWrite);
   require_axes(name, view.tensor);
   owners_.push_back(std::move(view.owner));
-  return {view.tensor, nb::borrow(given), true};
+  return view.tensor;
 }
 
 nb::object Call::result(const Output& output) const {

@@ -55,6 +55,8 @@ class Call {
     nb::object object;
     bool given;
   };
+  // One that has to be given, and is changed in place.
+  tessera_tensor destination(const char* name, nb::handle value, const char* dtypes);
   Output output(const char* name, nb::handle given, const char* dtypes, const Shape& shape, tessera_dtype dtype);
   Output new_output(const Shape& shape, const char* dtype_name) const;
 

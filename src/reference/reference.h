@@ -16,6 +16,7 @@ namespace tessera {
 Status reference_block_sparse_gqa_prefill(const tessera_block_sparse_gqa_prefill_args& args);
 Status reference_msa_sparse_attention(const tessera_msa_sparse_attention_args& args);
 Status reference_block_sparse_attention_single_q(const tessera_block_sparse_attention_single_q_args& args);
+Status reference_append_kv(const tessera_append_kv_args& args);
 Status reference_cp_merge(const tessera_cp_merge_args& args);
 Status reference_merge_states(const tessera_merge_states_args& args);
 Status reference_moba_select(const tessera_moba_select_args& args);

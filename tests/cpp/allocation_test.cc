@@ -69,6 +69,14 @@ TEST(Allocation, NoneAfterTheFirstCallOfPackedAndPagedAttention) {
   }
 }
 
+TEST(Allocation, NoneAfterTheFirstCallOfAnAppend) {
+  const TestTensor k(TESSERA_BF16, {300, 2, 64}), v(TESSERA_BF16, {300, 2, 64}), slots(TESSERA_I32, {300});
+  const TestTensor k_cache(TESSERA_BF16, {9, 2, 32, 64, 2}), v_cache(TESSERA_BF16, {9, 2, 32, 64, 2});
+  for (int64_t i = 0; i < 300; ++i) slots.values().set(i, static_cast<double>(i + 20));
+  const tessera_append_kv_args a = {k, v, slots, k_cache, v_cache};
+  expect_no_allocation("append_kv", [&](const tessera_context* c) { return tessera_append_kv(&a, c); });
+}
+
 TEST(Allocation, NoneAfterTheFirstCallOfAMerge) {
   const std::vector<TestTensor> o = {{TESSERA_F32, {9, 3, 24}}, {TESSERA_F32, {9, 3, 24}}};
   const std::vector<TestTensor> l = {{TESSERA_F32, {9, 3}}, {TESSERA_F32, {9, 3}}}, m = {l[0].clone(), l[1].clone()};

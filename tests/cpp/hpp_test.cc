@@ -243,5 +243,19 @@ TEST(Hpp, SelectsByAnIndexer) {
   EXPECT_THROW(msa_select({.index = index, .topk = 0}), InvalidArgument);
 }
 
+TEST(Hpp, AppendsToPages) {
+  const std::vector<float> k = {1, 2, 3, 4}, v = {5, 6};
+  const std::vector<int32_t> slots = {3, 0};
+  std::vector<float> k_cache(8), v_cache(4);
+  append_kv({.k = tensor(k.data(), {2, 1, 2}),
+             .v = tensor(v.data(), {2, 1, 1}),
+             .slots = tensor(slots.data(), {2}),
+             .k_cache = tensor(k_cache.data(), {2, 1, 2, 2, 1}),
+             .v_cache = tensor(v_cache.data(), {2, 1, 2, 1, 1})});
+  EXPECT_EQ(k_cache, (std::vector<float>{3, 0, 4, 0, 0, 1, 0, 2}));
+  EXPECT_EQ(v_cache, (std::vector<float>{6, 0, 0, 5}));
+  EXPECT_THROW(append_kv({.k = tensor(k.data(), {2, 1, 2})}), InvalidArgument);
+}
+
 }  // namespace
 }  // namespace tessera
