@@ -186,12 +186,18 @@ TEST_P(MsaHostile, NoPagesAndEmptyPages) {
   expect_empty(to, 0, 6);
 }
 
-// Several entries of the table, and several requests, may name one page.
-TEST_P(MsaHostile, SharedPages) {
+// Several entries of the table, and several requests, may name one page; one entry may stand for those of all requests.
+TEST_P(MsaHostile, SharedPagesAndEntries) {
   Msa call = make_msa({.rows = {9, 9}, .keys = {200, 200}, .block = 24, .page = 16, .ids = Ids::kAll}, dtypes().back());
   const int64_t entries = call.table.view().shape[1];
   for (int64_t i = 0; i < entries; ++i) call.table.set(entries + i, call.table.get(i % 5));
   checked(call);
+  const Output got = call.output();
+  MsaArgs a = call.args_into(got);
+  for (tessera_tensor* t : {&a.sequences.page_table, &a.sequences.seqused_k, &a.q2k_indices}) t->stride[0] = 0;
+  const tessera_context ctx = context();
+  ASSERT_EQ(tessera_msa_sparse_attention(&a, &ctx), TESSERA_OK) << tessera_last_error();
+  expect_within(got, call.dtype, reference::attention(a));
 }
 
 // ---- Ids and positions --------------------------------------------------------------------------------------------------------
