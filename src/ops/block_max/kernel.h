@@ -1,13 +1,14 @@
 // Block scores by the best key: of each row (query token, index head), the maximum over a block's visible keys of q . k.
 //
-// A task is a tile of <= 192 or 256 rows that share a key head (the 4 index heads of T tokens, or T tokens of one head);
-// it walks the keys from its first block to the last key that its last token sees, 128 at a time. For one such key tile:
-//   pack  its keys, transposed: 64 KB as f32 or 32 KB as bf16 pairs at D = 128, read once by each 48 rows, from L2
-//   S = Q K^T  2 D FLOP a key and row; 48 rows of S are 24 KB and stay in L1/L2
+// A task is a tile of rows that share a key head (the 4 index heads of 96 tokens, or 384 tokens of one head, or a single
+// token); it walks the keys from its first block to the last key that its last token sees, 128 at a time. For one such key
+// tile and each 48 rows:
+//   S = Q K^T  2 D FLOP a key and row, panel by panel; the first 48 rows pack each panel (8 KB as f32 at D = 128) just
+//   before they use it, the others find it in L2; S is 24 KB
 //   per row and block of the tile: the maximum, into the row's block scores; a load, a maximum and an addition per vector
-// AVX2, D = 128: a row and key tile are 2,048 multiply-adds, 1,024 cycles; its maximum takes about 30, and its share of
-// the packing (some 3,000 cycles for 192 rows) 16. So keys are packed anew for every row tile: packing them once per call
-// would save 2 % and cost memory of twice their size. Keys are read at 0.2 bytes a cycle.
+// AVX2, D = 128: a row and key tile are 2,048 multiply-adds, 1,024 cycles; its maximum takes some 30. Packing 128 keys
+// takes 5,500 cycles, 14 for each of 384 rows: packed once per call, keys would save 1.5 % and cost memory of twice their
+// size. A lone token of 4 heads spends half its time packing and reads keys at 4 bytes a cycle.
 //
 // Where all rows see all keys of a tile nothing is masked; keys that no row sees are not computed.
 #ifndef TESSERA_OPS_BLOCK_MAX_KERNEL_H_
@@ -101,24 +102,24 @@ struct BlockMax {
       while (visible[first] <= begin) ++first;
       locate(key_head, begin, begin + kKeyTile < stop ? begin + kKeyTile : stop, &keys);
       if (keys.count == 0) continue;
-      P::pack_keys(keys.row, keys.count, static_cast<int>(p.dim), at<operand>(plan.scratch.packed));
       int32_t* limits = at<int32_t>(plan.scratch.limits);
       for (int64_t t = first; t < tokens; ++t) {
         limits[t] = places_before(keys.place, keys.count, visible[t] - begin);
       }
-      for (int64_t row = first * plan.heads; row < tokens * plan.heads; row += kGroupRows) {
-        const int64_t left = tokens * plan.heads - row;
-        const bool more = left > kGroupRows;
-        // Read next: these keys again, or others, often the ones behind them.
-        const void* next = more ? at<void>(plan.scratch.packed) : keys.row[keys.count - 1];
-        score_rows(keys, row, more ? kGroupRows : static_cast<int>(left), next);
+      // The last rows see the most keys: while they are multiplied, the panels are packed.
+      const int64_t rows = (tokens - first) * plan.heads;
+      for (int64_t group = (rows - 1) / kGroupRows; group >= 0; --group) {
+        const int64_t row = group * kGroupRows;
+        const int n = rows - row < kGroupRows ? static_cast<int>(rows - row) : kGroupRows;
+        score_rows(keys, first * plan.heads + row, n, rows - row <= kGroupRows, rows > kGroupRows);
       }
     }
   }
 
   // ---- Scores -------------------------------------------------------------------------------------------------------
 
-  void score_rows(const Keys& keys, int64_t first, int n, const void* next) const {
+  // `packs`: the panels are yet to be packed; `keeps`: and are used again.
+  void score_rows(const Keys& keys, int64_t first, int n, bool packs, bool keeps) const {
     const operand* q[kGroupRows];
     float* dots[kGroupRows];
     for (int i = 0; i < n; ++i) {
@@ -126,9 +127,7 @@ struct BlockMax {
       dots[i] = at<float>(plan.scratch.dots) + i * plan.dot_row;
     }
     const int32_t* limits = at<int32_t>(plan.scratch.limits);
-    const int most = limits[(first + n - 1) / plan.heads];
-    const int steps = P::steps(p.dim);
-    G::all(at<operand>(plan.scratch.packed), P::vecs(keys.count), steps, steps, P::vecs(most), false, n, q, dots, next);
+    multiply(keys, limits[(first + n - 1) / plan.heads], packs, keeps, n, q, dots);
     float* const scores = task.scores + keys.first_block * task.block_stride;
     int64_t token = first / plan.heads;
     int64_t head = first % plan.heads;
@@ -139,6 +138,34 @@ struct BlockMax {
         ++token;
       }
     }
+  }
+
+  // Dots of n rows of q with the first `most` keys, panel by panel. A panel that nobody uses again is overwritten by the
+  // next, and so never leaves L1.
+  void multiply(const Keys& keys, int most, bool packs, bool keeps, int n, const operand* const* q,
+                float* const* dots) const {
+    const int steps = P::steps(p.dim);
+    const int vecs = P::vecs(keys.count);
+    for (int panel = 0; panel < P::count(vecs); ++panel) {
+      const int begin = P::begin(vecs, panel);
+      const int end = P::begin(vecs, panel + 1);
+      const int key = begin * kLanes;
+      if (key >= most) return;
+      const int stop = end * kLanes < keys.count ? end * kLanes : keys.count;
+      operand* data = P::at(at<operand>(plan.scratch.packed), steps, keeps ? begin : 0);
+      if (packs) P::pack_keys(keys.row + key, stop - key, static_cast<int>(p.dim), data);
+      Ahead ahead = packs ? keys_at(keys, stop) : G::panel_at(P::at(data, steps, end - begin), end - begin, steps);
+      const int columns = P::vecs(most) < end ? P::vecs(most) : end;
+      G::one(data, static_cast<int64_t>(end - begin) * kLanes * Isa::kPair, steps, columns - begin, false, n, q, dots,
+             key, &ahead);
+    }
+  }
+
+  // As many keys as a panel has from the one at `begin` on; behind the last, where the next tile's are if they follow.
+  Ahead keys_at(const Keys& keys, int begin) const {
+    const In* first = begin < keys.count ? keys.row[begin] : keys.row[keys.count - 1] + p.k.token;
+    return {reinterpret_cast<const char*>(first),
+            reinterpret_cast<const char*>(first + Isa::kVecs * kLanes * p.k.token)};
   }
 
   // dots: of one row with the first `limit` keys, then anything up to a whole vector.
