@@ -81,7 +81,7 @@ struct OnlineSoftmax {
   }
 
   // A finished run of blocks as plain numbers, and the merge of such runs in order. Merging into an empty state returns
-  // the other bit for bit.
+  // the other bit for bit, but for the sign of a zero.
   struct Part {
     float m;  // log2 units; -inf: empty
     float l;
@@ -90,11 +90,6 @@ struct OnlineSoftmax {
   };
   static void merge(Part* into, const Part& from, int o_vecs) {
     if (from.m == -INFINITY && from.l == 0.0f) return;
-    if (into->m == -INFINITY && into->l == 0.0f) {  // 0 * a + -0 would be +0
-      *into = {from.m, from.l, from.max, into->o};
-      for (int v = 0; v < o_vecs; ++v) Isa::store(into->o + v * kLanes, Isa::load(from.o + v * kLanes));
-      return;
-    }
     const float m = into->m > from.m ? into->m : from.m;
     const float a = exp2_one(into->m - m);
     const float b = exp2_one(from.m - m);

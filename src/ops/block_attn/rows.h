@@ -165,11 +165,12 @@ struct Rows : Task<Isa> {
     p.m[this->row_at(p.m_stride, t, h)] = empty ? -INFINITY : part.max * fabsf(p.scale);
   }
 
+  // The sign of a zero in o depends on the rows and chunks around; plus zero, it is +0.
   template <class Out>
   void store_row(Out* out, const float* o, float weight) const {
     const int dim = static_cast<int>(p.dim_v);
     for (int d = 0; d < dim; d += kLanes) {
-      Isa::store_first(out + d, Isa::mul(Isa::load(o + d), Isa::set1(weight)), dim - d);
+      Isa::store_first(out + d, Isa::fma(Isa::load(o + d), Isa::set1(weight), Isa::set1(0.0f)), dim - d);
     }
   }
 };
