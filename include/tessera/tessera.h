@@ -1,7 +1,8 @@
 // tessera.h: the C ABI of tessera, attention over the blocks that matter.
 //
 // Every operator is `tessera_status tessera_<op>(const tessera_<op>_args*, const tessera_context*)`.
-// * Tensors are views that the caller owns: inputs are only read, outputs are fully written.
+// * Tensors are views that the caller owns: inputs are only read, outputs are fully written (of a cache, the slots
+//   that are named).
 // * A call never throws, never aborts, prints nothing and keeps no reference to its arguments.
 // * Bad structure (rank, shape, dtype, stride, overlap) is an error before anything is written, and
 //   tessera_last_error() names the operator and the argument. Bad values inside index tensors are masked.
@@ -127,8 +128,8 @@ TESSERA_API int32_t tessera_variant_available(int32_t i);
 // Packed rows are those of all requests one after the other. Keys come as a batch [B, Sk, Hkv, D], packed
 // [total_k, Hkv, D] with cu_seqlens_k, or paged [P, Hkv, ps, D] with page_table and seqused_k, any page size: key j of
 // request b is slot j % ps of page page_table[b][j / ps]. Lengths beyond what the tensors hold are cut to that, negative
-// ones are 0; keys behind a page outside [0, P) do not exist. A request whose cu_seqlens decrease, leave the tensor or
-// start before an earlier request's end is empty; rows that belong to no request give 0 (lse -inf).
+// ones are 0; keys behind a page outside [0, P) do not exist. A request whose cu_seqlens decrease or leave the
+// tensor, or whose rows start before an earlier request's end, is empty; rows that belong to no request give 0 (lse -inf).
 typedef struct tessera_sequences {
   tessera_tensor cu_seqlens_q;  // int32 [B + 1]: request b has rows [cu[b], cu[b + 1])
   int64_t seqlen_q;             // without cu_seqlens_q: every request has this many rows
@@ -328,7 +329,7 @@ TESSERA_API tessera_status tessera_msa_block_scores(const tessera_msa_block_scor
 TESSERA_API tessera_status tessera_msa_block_scores_workspace_size(const tessera_msa_block_scores_args* args,
                                                                    const tessera_context* context, size_t* bytes);
 
-// The topk blocks of each row by that score, which is never stored beyond a tile: the local_blocks up to and including the
+// The topk blocks of each row by that score, of which only tiles are stored: the local_blocks up to and including the
 // row's own and the first init_blocks are in whatever their score, then higher score, then lower id; NaN ranks last. Ids
 // ascend, left-packed, then -1; rows with no more than topk visible blocks list them all.
 typedef struct tessera_msa_select_args {

@@ -85,13 +85,14 @@ def msa_select(
     seqused_k: Any = None,
     backend: str = "native",
 ) -> Array:
-    """The topk best blocks of every row and index head by the scores of `msa_block_scores`, which are never stored.
+    """The topk best blocks of every row and index head by the scores of `msa_block_scores`.
 
     The `local_blocks` blocks up to and including the row's own and the first `init_blocks` are in whatever their score;
     then higher score first, equal scores (-0 and +0 are) by lower id, NaN last. Visible is a block that begins at or
     before the row's position and before the request's keys end. Rows with no more than topk visible blocks list them all
     and are not scored. Working memory: the scores of a tile of rows per thread, at most 8 MiB (or one row's, if that is
-    more), whatever the number of rows.
+    more), whatever the number of rows; a call of few tiles, which is cut along the keys, keeps those of all of them, 32 at
+    most.
 
     Args:
         q, k: index queries and keys in the forms of `msa_block_scores`.
