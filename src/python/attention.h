@@ -1,5 +1,5 @@
-// What the bindings of the attention operators share: q is [rows..., D] and v [..., Dv], so out is [rows..., Dv] and lse
-// [rows...]. Sizes that the operator will refuse give outputs of sizes that it will not see.
+// What the bindings of the attention operators share: q is [rows..., D] and v [..., Dv], or with five axes [..., Dv, e], so
+// out is [rows..., Dv] and lse [rows...]. Sizes that the operator will refuse give outputs of sizes that it will not see.
 #ifndef TESSERA_PYTHON_ATTENTION_H_
 #define TESSERA_PYTHON_ATTENTION_H_
 
@@ -19,7 +19,7 @@ inline Shape row_shape(const tessera_tensor& q) {
 
 inline Shape out_shape(const tessera_tensor& q, const tessera_tensor& v) {
   Shape shape = shape_of(q);
-  shape.back() = shape_of(v).back();
+  shape.back() = v.shape[std::min(v.ndim, 4) - 1];
   return shape;
 }
 
