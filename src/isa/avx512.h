@@ -35,20 +35,16 @@ struct Avx512 {
   }
   static vec keep_first(vec a, int n, float fill) { return _mm512_mask_mov_ps(set1(fill), first_mask(n), a); }
   static float reduce_add(vec a) {
-    float x[kLanes];
-    _mm512_storeu_ps(x, a);
-    for (int half = kLanes / 2; half > 0; half /= 2) {
-      for (int i = 0; i < half; ++i) x[i] += x[i + half];
-    }
-    return x[0];
+    const __m256 h = _mm256_add_ps(_mm512_castps512_ps256(a), upper_half(a));
+    __m128 s = _mm_add_ps(_mm256_castps256_ps128(h), _mm256_extractf128_ps(h, 1));
+    s = _mm_add_ps(s, _mm_movehl_ps(s, s));
+    return _mm_cvtss_f32(_mm_add_ss(s, _mm_movehdup_ps(s)));
   }
   static float reduce_max(vec a) {
-    float x[kLanes];
-    _mm512_storeu_ps(x, a);
-    for (int half = kLanes / 2; half > 0; half /= 2) {
-      for (int i = 0; i < half; ++i) x[i] = x[i] > x[i + half] ? x[i] : x[i + half];
-    }
-    return x[0];
+    const __m256 h = _mm256_max_ps(_mm512_castps512_ps256(a), upper_half(a));
+    __m128 s = _mm_max_ps(_mm256_castps256_ps128(h), _mm256_extractf128_ps(h, 1));
+    s = _mm_max_ps(s, _mm_movehl_ps(s, s));
+    return _mm_cvtss_f32(_mm_max_ss(s, _mm_movehdup_ps(s)));
   }
   template <bool kExact>
   static vec exp2(vec x) {
@@ -120,6 +116,7 @@ struct Avx512 {
   static void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
 
  protected:
+  static __m256 upper_half(vec a) { return _mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd(a), 1)); }
   static __m256i load_u16(const void* p, int n) {
     if (n >= kLanes) return _mm256_loadu_si256(static_cast<const __m256i*>(p));
     uint16_t part[kLanes] = {};

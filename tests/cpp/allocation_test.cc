@@ -8,6 +8,7 @@
 
 #include "attention.h"
 #include "msa_attention.h"
+#include "msa_index.h"
 #include "select.h"
 
 namespace {
@@ -95,6 +96,17 @@ TEST(Allocation, NoneAfterTheFirstCallOfASelection) {
   a.indices = indices;
   for (const Selector s : kSelectors) {
     expect_no_allocation(selector_name(s), [&](const tessera_context* c) { return select(s, a, c); });
+  }
+}
+
+TEST(Allocation, NoneAfterTheFirstCallOfAnIndexer) {
+  for (const int64_t keys : {300, 9000}) {  // the latter is cut along the keys
+    const Index call({.requests = 2, .keys = keys, .dim = 8, .keys_form = Form::kPaged}, TESSERA_BF16);
+    const TestTensor scores = call.scores_tensor(), ids = call.indices_tensor();
+    const auto a = call.scores_args(scores);
+    const auto b = call.select_args(ids);
+    expect_no_allocation("msa_block_scores", [&](const tessera_context* c) { return tessera_msa_block_scores(&a, c); });
+    expect_no_allocation("msa_select", [&](const tessera_context* c) { return tessera_msa_select(&b, c); });
   }
 }
 

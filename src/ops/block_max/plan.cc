@@ -26,10 +26,16 @@ void cut_rows(const Problem& p, Plan* plan) {
   }
 }
 
-// Few tiles cannot occupy the machine, and their scores are small. A part of a call cannot wait for the others' chunks.
+// Floats that the block scores of a row tile take until its lists are made.
+int64_t tile_scores(const Problem& p, const Plan& plan) {
+  return p.selects ? plan.tile_tokens * plan.outputs * p.blocks : 0;
+}
+
+// Few tiles cannot occupy the machine. A part of a call cannot wait for the others' chunks.
 void cut_keys(const Problem& p, bool whole, Plan* plan) {
   plan->chunk_blocks = std::max<int64_t>(p.blocks, 1);
-  if (whole && plan->tiles * plan->groups <= kSplitTasks) {
+  const int64_t tasks = plan->tiles * plan->groups;
+  if (whole && tasks <= kSplitTasks && tasks * tile_scores(p, *plan) <= kSplitBytes / 4) {
     plan->chunk_blocks = std::min(plan->chunk_blocks, ceil_div(kChunkKeys, p.block));
   }
   plan->chunks = std::max<int64_t>(1, ceil_div(p.blocks, plan->chunk_blocks));
@@ -47,7 +53,6 @@ Plan make_plan(const Problem& p, const Kernel& kernel, bool whole, int workers) 
   plan.dot_row = kKeyTile + kernel.lanes;  // a block is read in whole vectors from where it begins
 
   const int64_t rows = plan.tile_tokens * plan.heads;
-  const int64_t tile_scores = p.selects ? plan.tile_tokens * plan.outputs * p.blocks : 0;
   const bool split = plan.chunks > 1;
   Scratch& s = plan.scratch;
   Layout scratch;
@@ -56,12 +61,12 @@ Plan make_plan(const Problem& p, const Kernel& kernel, bool whole, int workers) 
   s.limits = scratch.add(plan.tile_tokens, sizeof(int32_t));
   s.dots = scratch.add(kGroupRows * plan.dot_row, sizeof(float));
   s.packed = scratch.add(kKeyTile * ceil_div(p.dim, kernel.pair), 4);
-  s.scores = scratch.add(split ? 0 : tile_scores, sizeof(float));
+  s.scores = scratch.add(split ? 0 : tile_scores(p, plan), sizeof(float));
   s.order = scratch.add(p.selects ? p.blocks : 0, sizeof(uint32_t));
   s.bytes = scratch.bytes();
 
   Layout workspace;
-  plan.scores = workspace.add(split ? plan.tiles * plan.groups * tile_scores : 0, sizeof(float));
+  plan.scores = workspace.add(split ? plan.tiles * plan.groups * tile_scores(p, plan) : 0, sizeof(float));
   plan.workers = workspace.add(workers, static_cast<int64_t>(s.bytes));
   plan.bytes = workspace.bytes();
   return plan;

@@ -20,8 +20,10 @@ constexpr int kGroupRows = 48;
 // f32 at D = 128) beside a packed key tile. A tile whose block scores would take more than kTileBytes gets fewer.
 constexpr int64_t kTileRows = 384;
 constexpr int64_t kTileBytes = int64_t{8} << 20;
-// Where there are no more tasks than this, each is cut along the keys, into chunks of at least so many.
+// Where there are no more tasks than this, and the block scores of all of them take no more than this, each is cut along
+// the keys, into chunks of at least so many.
 constexpr int64_t kSplitTasks = 32;
+constexpr int64_t kSplitBytes = int64_t{16} << 20;
 constexpr int64_t kChunkKeys = 8192;
 
 // Offsets of one worker's arrays in its scratch, in bytes. T = tokens, R = rows of a tile.
