@@ -171,7 +171,7 @@ typedef enum tessera_mask TESSERA_ANY_INT {
 // state (0, 0, -inf). lse is the natural logarithm of the sum of exp(scaled scores).
 typedef struct tessera_block_sparse_gqa_prefill_args {
   tessera_tensor q;           // [B, Sq, Hq, D] bf16, f16 or f32
-  tessera_tensor k;           // [B, Sk, Hkv, D], q's dtype; paged: [P, Hkv, ps, D]
+  tessera_tensor k;           // [B, Sk, Hkv, D], q's dtype; paged: [P, Hkv, ps, D], or as tessera_append_kv packs
   tessera_tensor v;           // [B, Sk, Hkv, Dv], q's dtype; paged: [P, Hkv, ps, Dv]
   tessera_tensor kv_indices;  // int32 [B, nQ, W] for all heads, or [B, Hkv, nQ, W] per KV head
   int64_t block_size;         // tokens per KV block; 0: 128
@@ -204,7 +204,7 @@ TESSERA_API tessera_status tessera_block_sparse_gqa_prefill_explain(const tesser
 // The same with one list per token and KV head, for packed rows: MiniMax-M3's prefill, decode, or a mix of both.
 typedef struct tessera_msa_sparse_attention_args {
   tessera_tensor q;             // [total_q, Hq, D] bf16, f16 or f32
-  tessera_tensor k;             // packed [total_k, Hkv, D] or paged [P, Hkv, ps, D], q's dtype
+  tessera_tensor k;             // [total_k, Hkv, D] or paged [P, Hkv, ps, D] (or as tessera_append_kv packs), q's dtype
   tessera_tensor v;             // packed [total_k, Hkv, Dv] or paged [P, Hkv, ps, Dv], q's dtype
   tessera_tensor q2k_indices;   // int32 [Hkv, total_q, W]: block ids within the row's request
   tessera_sequences sequences;  // cu_seqlens_q or seqlen_q; cu_seqlens_k, or page_table and seqused_k

@@ -42,7 +42,8 @@ def msa_sparse_attention(
 
     Args:
         q: [R, Hq, D], bf16, f16 or f32. Any strides with a unit stride along D; likewise k, v and out.
-        k: [total_k, Hkv, D], or in pages [P, Hkv, ps, D]; q's dtype. Hq is a multiple of Hkv.
+        k: [total_k, Hkv, D], or in pages [P, Hkv, ps, D], or both in the packed layout of
+            `append_kv`; q's dtype. Hq is a multiple of Hkv.
         v: [total_k, Hkv, Dv], or in pages [P, Hkv, ps, Dv]; q's dtype.
         q2k_indices: int32 [Hkv, R, W], block ids within the row's request; ids of no block are skipped.
         cu_seqlens_q: int32 [B + 1], rows [cu_seqlens_q[b], cu_seqlens_q[b + 1]) are request b's. A request whose rows
