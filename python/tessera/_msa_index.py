@@ -91,7 +91,7 @@ def msa_select(
     then higher score first, equal scores (-0 and +0 are) by lower id, NaN last. Visible is a block that begins at or
     before the row's position and before the request's keys end. Rows with no more than topk visible blocks list them all
     and are not scored. Working memory: the scores of a tile of rows per thread, at most 8 MiB (or one row's, if that is
-    more), whatever the number of rows; a call of few tiles, which is cut along the keys, keeps those of all of them, 32 at
+    more), whatever the number of rows; a call of few tiles that is cut along the keys keeps those of all of them, 16 MiB at
     most.
 
     Args:
