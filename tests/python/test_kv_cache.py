@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import tessera
 import torch
+from sequences import Requests
 from tensors import DTYPES, KINDS, OldDLPack, as_kind, bits, same_bits, to_torch
 
 HOSTILE = [-1, -(2**31), 2**31 - 1]
@@ -255,3 +256,52 @@ def test_pack_refuses_page_sizes(page_size):
 def test_bfloat16_of_numpy_is_ml_dtypes():
     k_cache, v_cache, _ = tessera.pack_kv_blocks(*batch("bf16"))
     assert k_cache.dtype == v_cache.dtype == ml_dtypes.bfloat16
+
+
+# ---- Attention over what they wrote ----
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("page_size", [1, 8, 20, 64])
+def test_attention_over_appended_pages_has_the_bits_of_packed_keys(dtype, page_size):
+    p = Requests(dtype, d=24, dv=9)
+    want = tessera.msa_sparse_attention(*p.inputs, **p.packed, return_softmax_lse=True)
+    k_pages, v_pages, tables = p.pages(page_size)
+    nan = [np.full_like(x, np.nan) for x in (units_first(k_pages), pairs_of_slots(v_pages))]
+    slots = np.concatenate(
+        [tables["page_table"][b, np.arange(n) // page_size] * page_size + np.arange(n) % page_size
+         for b, n in enumerate(p.keys)]
+    )  # fmt: skip
+    tessera.append_kv(p.k, p.v, slots.astype(np.int32), *nan)
+    for backend in BACKENDS:
+        got = tessera.msa_sparse_attention(
+            p.q,
+            *nan,
+            p.ids,
+            cu_seqlens_q=p.cu_q,
+            block_size=p.block,
+            **tables,
+            return_softmax_lse=True,
+            backend=backend,
+        )
+        if backend == "native":
+            assert all(map(same_bits, got, want))
+        else:
+            oracle = tessera.msa_sparse_attention(*p.inputs, **p.packed, return_softmax_lse=True, backend=backend)
+            assert all(map(same_bits, got, oracle))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_prefill_over_packed_blocks_has_the_bits_of_a_batch(dtype):
+    rng = np.random.default_rng(0)
+    k, v = batch(dtype, tokens=53)
+    q = random(rng, (2, 37, 6, 16), dtype)
+    ids = rng.integers(-1, 7, (2, 5, 4)).astype(np.int32)
+    want = tessera.block_sparse_gqa_prefill(q, k, v, ids, block_size=8, return_lse=True)
+    for page_size in (1, 3, 8, 64):
+        k_cache, v_cache, table = tessera.pack_kv_blocks(k, v, page_size=page_size)
+        used = np.full(2, 53, np.int32)
+        got = tessera.block_sparse_gqa_prefill(
+            q, k_cache, v_cache, ids, block_size=8, page_table=table, seqused_k=used, return_lse=True
+        )
+        assert all(map(same_bits, got, want)), page_size

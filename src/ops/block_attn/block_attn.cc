@@ -74,7 +74,7 @@ void pack_used(const Problem& p, const Plan& plan, char* base, const Executor& e
         const Request& r = owner(table_of(p), i, [&](const Request& o) { return o.first_block * p.kv_heads; });
         const int64_t blocks = used_words(r) * 64;
         const int64_t head = (i - r.first_block * p.kv_heads) / blocks;
-        const int64_t block = i % blocks;
+        const int64_t block = (i - r.first_block * p.kv_heads) % blocks;
         if ((used[first_word(p, r, head) + block / 64] >> (block % 64) & 1) == 0) return;
         plan.kernel->pack(p, plan, r, base, head, block, worker);
       },
@@ -124,24 +124,25 @@ Status run(const Problem& checked, const tessera_context& context) {
   if (plan.packed_blocks > 0) pack_used(p, plan, base, executor);
   // One KV head's tiles follow each other, so its packed blocks stay in the caches; late queries first, since under a
   // causal mask they have the most to do.
-  const int64_t chunks = plan.split ? plan.max_chunks : 1;
-  const auto first_tile = [&](const Request& r) { return r.first_tile * p.kv_heads; };
+  const auto first_task = [&](const Request& r) { return r.first_task * p.kv_heads; };
   executor.parallel_for(
-      plan.tiles * p.kv_heads * chunks,
+      plan.tasks * p.kv_heads,
       [&](int64_t i, int worker) {
-        const Request& r = owner(table_of(p), i / chunks, first_tile);
-        const int64_t local = i / chunks - first_tile(r);
+        const Request& r = owner(table_of(p), i, first_task);
+        const int64_t chunks = r.split ? r.chunks : 1;
+        const int64_t local = (i - first_task(r)) / chunks;
         const int64_t tile = r.tiles - 1 - local % r.tiles;
-        plan.kernel->attend(p, plan, r, base, local / r.tiles, tile, i % chunks, worker);
+        plan.kernel->attend(p, plan, r, base, local / r.tiles, tile, (i - first_task(r)) % chunks, worker);
       },
       "attend");
-  if (!plan.split) return {};
+  if (plan.partials == 0) return {};
+  const auto first_tile = [&](const Request& r) { return r.first_tile * p.kv_heads; };
   executor.parallel_for(
       plan.tiles * p.kv_heads,
       [&](int64_t i, int worker) {
         const Request& r = owner(table_of(p), i, first_tile);
         const int64_t local = i - first_tile(r);
-        plan.kernel->merge(p, plan, r, base, local / r.tiles, local % r.tiles, worker);
+        if (r.split) plan.kernel->merge(p, plan, r, base, local / r.tiles, local % r.tiles, worker);
       },
       "merge");
   return {};
@@ -182,8 +183,14 @@ Status explain(const Problem& checked, const tessera_context& given, std::string
   line("keys and values: " + from(Source::kPackOnce) + " requests pack each used block once per call (" +
        number(plan.packed_k_bytes + plan.packed_v_bytes) + " bytes per key tile), " + from(Source::kInPlace) +
        " read packed pages, " + from(Source::kDirect) + " read rows");
-  line("chunks: up to " + number(plan.max_chunks) + " of " + number(plan.chunk_tiles * plan.key_tile) + " keys, " +
-       (plan.split ? "each a task" : "in one task"));
+  int64_t chunks = 1;
+  int64_t split = 0;
+  for (const Request& r : table_of(p)) {
+    chunks = std::max(chunks, r.chunks);
+    split += r.split ? 1 : 0;
+  }
+  line("chunks: up to " + number(chunks) + " of " + number(plan.chunk_tiles * plan.key_tile) +
+       " keys, each a task in " + number(split) + " requests");
   line("workspace: " + number(workspace) + " bytes, " + number(plan.scratch.bytes) + " of them for each of " +
        number(executor.workers()) + " workers");
   return {};

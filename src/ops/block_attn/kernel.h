@@ -60,58 +60,92 @@ struct BlockAttn : Rows<Isa, In, kExact> {
     }
   }
 
-  // The key tiles of the union, ascending.
+  // A key tile, the lists that take it, and those of them that begin a new chunk with it.
+  struct Visit {
+    int64_t block;
+    int64_t piece;
+    uint64_t takes;
+    uint64_t begins;
+  };
+
+  // The key tiles of the union, ascending. chunk < 0: all of them; else those that are in that chunk of some list. A list's
+  // chunks are counted in tiles, whether or not their keys exist.
   struct Cursor {
     const BlockAttn& attn;
+    const uint64_t* members;
     const uint64_t* touched;
+    const int64_t chunk;
+    int64_t done[kTileLists] = {};  // key tiles of each list so far
     int64_t word = -1;
     uint64_t bits = 0;
-    int64_t block = 0;
-    int64_t piece;
+    Visit now;
 
-    explicit Cursor(const BlockAttn& a)
-        : attn(a), touched(at<uint64_t>(a.scratch, a.plan.scratch.touched)), piece(a.plan.tiles_per_block - 1) {}
+    Cursor(const BlockAttn& a, int64_t a_chunk)
+        : attn(a),
+          members(at<uint64_t>(a.scratch, a.plan.scratch.members)),
+          touched(at<uint64_t>(a.scratch, a.plan.scratch.touched)),
+          chunk(a_chunk),
+          now{0, a.plan.tiles_per_block - 1, 0, 0} {}
 
     bool advance() {
-      if (++piece < attn.plan.tiles_per_block) return true;
-      piece = 0;
-      while (bits == 0) {
-        if (++word == used_words(attn.r)) return false;
-        bits = touched[word];
-      }
-      block = word * 64 + __builtin_ctzll(bits);
-      bits &= bits - 1;
+      do {
+        if (++now.piece == attn.plan.tiles_per_block) {
+          now.piece = 0;
+          while (bits == 0) {
+            if (++word == used_words(attn.r)) return false;
+            bits = touched[word];
+          }
+          now.block = word * 64 + __builtin_ctzll(bits);
+          bits &= bits - 1;
+        }
+        count();
+      } while (now.takes == 0);
       return true;
+    }
+    void count() {
+      now.takes = now.begins = 0;
+      for (uint64_t left = members[now.block]; left != 0; left &= left - 1) {
+        int64_t& tiles = done[__builtin_ctzll(left)];
+        const uint64_t bit = left & ~(left - 1);
+        if (chunk < 0 || tiles / attn.plan.chunk_tiles == chunk) now.takes |= bit;
+        if (tiles > 0 && tiles % attn.plan.chunk_tiles == 0) now.begins |= bit;
+        ++tiles;
+      }
     }
     // `which` of two buffers for keys that are copied.
     void locate(int which, KeyTile* keys) const {
       In* const rows = at<In>(attn.scratch, attn.plan.scratch.copied) + which * kKeyTile * (attn.p.dim + attn.p.dim_v);
-      Tiles::locate(attn.p, attn.plan, attn.r, attn.head, block, piece, rows, keys);
+      Tiles::locate(attn.p, attn.plan, attn.r, attn.head, now.block, now.piece, rows, keys);
     }
   };
 
   // Works through the union of the lists; chunk < 0: all chunks, merging each finished one into the row's sum.
   void walk(int64_t chunk) const {
-    int64_t done[kTileLists] = {};  // key tiles of each list so far
-    KeyTile keys[2];                // this tile's and the next one's
+    KeyTile keys[2];  // this tile's and the next one's
     int now = 0;
-    Cursor cursor(*this);
+    Cursor cursor(*this, chunk);
     bool more = cursor.advance();
     if (more) cursor.locate(now, &keys[now]);
     while (more) {
-      const int64_t block = cursor.block;
-      const int64_t piece = cursor.piece;
+      const Visit visited = cursor.now;
       more = cursor.advance();
       if (more) cursor.locate(1 - now, &keys[1 - now]);
-      if (keys[now].count > 0) visit(block, piece, keys[now], more ? &keys[1 - now] : nullptr, chunk, done);
+      if (chunk < 0 && visited.begins != 0) fold_rows(visited.begins);
+      if (keys[now].count > 0) visit(visited, keys[now], more ? &keys[1 - now] : nullptr);
       now = 1 - now;
     }
   }
 
-  // One key tile, for the rows that selected it (in this chunk) and see a key of it.
-  void visit(int64_t block, int64_t piece, const KeyTile& keys, const KeyTile* next, int64_t chunk,
-             int64_t* done) const {
-    const uint64_t members = at<uint64_t>(scratch, plan.scratch.members)[block];
+  // Ends a chunk of the rows of these lists.
+  void fold_rows(uint64_t begins) const {
+    for (; begins != 0; begins &= begins - 1) {
+      const int64_t i = __builtin_ctzll(begins);
+      for (int64_t row = 0; row < this->list_rows(i); ++row) this->fold(this->first_row(i) + row);
+    }
+  }
+
+  // One key tile, for the rows that take it and see a key of it.
+  void visit(const Visit& at_tile, const KeyTile& keys, const KeyTile* next) const {
     const int64_t* visible = at<int64_t>(scratch, plan.scratch.visible);
     int32_t* rows = at<int32_t>(scratch, plan.scratch.rows);
     int32_t* limits = at<int32_t>(scratch, plan.scratch.limits);
@@ -119,12 +153,8 @@ struct BlockAttn : Rows<Isa, In, kExact> {
     int64_t count = 0;
     Group group;
     Fetch fetch = fetch_of(keys, next);
-    for (int64_t i = 0; i < lists; ++i) {
-      if ((members >> i & 1) == 0) continue;
-      const int64_t at_chunk = done[i] / plan.chunk_tiles;
-      const bool starts = done[i] % plan.chunk_tiles == 0;
-      ++done[i];
-      if (chunk >= 0 && at_chunk != chunk) continue;
+    for (uint64_t left = at_tile.takes; left != 0; left &= left - 1) {
+      const int64_t i = __builtin_ctzll(left);
       const int64_t begin = count;
       const int64_t row_end = this->first_row(i) + this->list_rows(i);
       for (int64_t row = this->first_row(i); row < row_end; row += p.group) {
@@ -133,14 +163,13 @@ struct BlockAttn : Rows<Isa, In, kExact> {
         for (int64_t g = 0; g < p.group; ++g, ++count) {
           rows[count] = static_cast<int32_t>(row + g);
           limits[count] = sees;
-          if (chunk < 0 && starts && at_chunk > 0) this->fold(rows[count]);
         }
       }
       if (direct) attend_direct(keys, i, rows + begin, limits + begin, count - begin, &fetch, &group);
     }
     if (direct && group.n > 0) weigh(keys, nullptr, group, &fetch);
     if (!direct && count > 0) {
-      const Packed<Isa> packed = Tiles::packed(p, plan, r, this->base, head, block, piece, keys);
+      const Packed<Isa> packed = Tiles::packed(p, plan, r, this->base, head, at_tile.block, at_tile.piece, keys);
       attend_packed(keys, packed, rows, limits, count, &fetch);
     }
   }
@@ -254,10 +283,18 @@ struct BlockAttn : Rows<Isa, In, kExact> {
                           this->state(g.rows[i]), o_vecs);
     }
     const int visible_end = packed == nullptr ? g.most : keys.count;
+    // A page has another request's slot, or none, beside the last of an odd number of keys.
+    const bool in_place = r.source == Source::kInPlace;
+    const bool partly = g.least != visible_end || (in_place && keys.count % Isa::kPair != 0);
+    KeyTile copied;
+    if (in_place && partly) {
+      copied.begin = keys.begin;
+      Tiles::copy_rows(p, r, head, keys.count, at<In>(scratch, plan.scratch.copied), &copied);
+    }
     for (int j = 0; j < P::count(o_vecs); ++j) {
       const bool finite = packed == nullptr ? pack_panel(keys, g.most, j) : packed->finite;
-      if (!finite && g.least != visible_end) {
-        add_panel_hiding(keys, j, g);
+      if (!finite && partly) {
+        add_panel_hiding(in_place ? copied : keys, j, g);
       } else if (packed == nullptr) {
         add_buffer(j, P::steps(g.most), g, 0, g.n, &fetch->next_keys);
       } else {
@@ -316,7 +353,7 @@ struct BlockAttn : Rows<Isa, In, kExact> {
                      int64_t chunk, int worker) {
     const BlockAttn self(p, plan, r, base, head, tile, worker);
     const int64_t rows = self.tokens * p.group;
-    const bool folds = !plan.split && plan.max_chunks > 1;
+    const bool folds = !r.split && r.chunks > 1;
     self.read_lists();
     self.load_q();
     for (int64_t t = 0; t < self.tokens; ++t) {
@@ -326,9 +363,9 @@ struct BlockAttn : Rows<Isa, In, kExact> {
       self.clear_row(row);
       if (folds) self.clear_sum(row);
     }
-    self.walk(plan.split ? chunk : -1);
+    self.walk(r.split ? chunk : -1);
     for (int64_t row = 0; row < rows; ++row) {
-      if (plan.split) {
+      if (r.split) {
         self.store_partial(chunk, row);
       } else if (folds) {
         self.merge_into_sum(row, self.part_of(row));

@@ -105,6 +105,26 @@ struct KeyTiles {
             *(base + plan.finite + slot) != 0};
   }
 
+  // Copies the n keys to rows.
+  static void copy_rows(const Problem& p, const Request& r, int64_t head, int n, In* rows, Keys<In>* keys) {
+    keys->count = 0;
+    for (int i = 0; i < n; ++i) {
+      int64_t page = 0;
+      const int64_t slot = (keys->begin + i) % p.pages.page_size;
+      if (!page_of(p, r, keys->begin + i, &page)) continue;
+      In* const k = rows + keys->count * (p.dim + p.dim_v);
+      In* const v = k + p.dim;
+      const In* k_from = static_cast<const In*>(p.k.data) + page * p.k.page + head * p.k.head + slot * kUnit;
+      const In* v_from = static_cast<const In*>(p.v.data) + page * p.v.page + head * p.v.head +
+                         slot / kUnit * p.v.token + slot % kUnit;
+      for (int64_t d = 0; d < p.dim; ++d) k[d] = k_from[d / kUnit * p.k.token + d % kUnit];
+      for (int64_t d = 0; d < p.dim_v; ++d) v[d] = v_from[d * kUnit];
+      keys->k[keys->count] = k;
+      keys->v[keys->count] = v;
+      keys->place[keys->count++] = static_cast<uint8_t>(i);
+    }
+  }
+
  private:
   // Where a used block's packed pieces begin, counted in key tiles.
   static int64_t slot_of(const Problem& p, const Plan& plan, const Request& r, const char* base, int64_t head,
@@ -135,26 +155,6 @@ struct KeyTiles {
     keys->k[0] = static_cast<const In*>(p.k.data) + page * p.k.page + head * p.k.head + slot * kUnit;
     keys->v[0] = static_cast<const In*>(p.v.data) + page * p.v.page + head * p.v.head + slot / kUnit * p.v.token;
     for (int i = 0; i < n; ++i) keys->place[i] = static_cast<uint8_t>(i);
-  }
-
-  // Copies the n keys to rows.
-  static void copy_rows(const Problem& p, const Request& r, int64_t head, int n, In* rows, Keys<In>* keys) {
-    keys->count = 0;
-    for (int i = 0; i < n; ++i) {
-      int64_t page = 0;
-      const int64_t slot = (keys->begin + i) % p.pages.page_size;
-      if (!page_of(p, r, keys->begin + i, &page)) continue;
-      In* const k = rows + keys->count * (p.dim + p.dim_v);
-      In* const v = k + p.dim;
-      const In* k_from = static_cast<const In*>(p.k.data) + page * p.k.page + head * p.k.head + slot * kUnit;
-      const In* v_from = static_cast<const In*>(p.v.data) + page * p.v.page + head * p.v.head +
-                         slot / kUnit * p.v.token + slot % kUnit;
-      for (int64_t d = 0; d < p.dim; ++d) k[d] = k_from[d / kUnit * p.k.token + d % kUnit];
-      for (int64_t d = 0; d < p.dim_v; ++d) v[d] = v_from[d * kUnit];
-      keys->k[keys->count] = k;
-      keys->v[keys->count] = v;
-      keys->place[keys->count++] = static_cast<uint8_t>(i);
-    }
   }
 };
 

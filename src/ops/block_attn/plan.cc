@@ -12,17 +12,19 @@ int64_t element_size(tessera_dtype dtype) { return dtype == TESSERA_F32 ? 4 : 2;
 struct Longest {
   int64_t rows = 1;
   int64_t keys = 1;
-  int64_t tiles = 0;
   int64_t blocks = 0;
+  int64_t chunks = 1;
 };
 
-Longest longest_of(const Request* requests, int64_t count) {
+// `cut`: the requests have blocks and chunks by now.
+Longest longest_of(const Request* requests, int64_t count, bool cut) {
   Longest longest;
   for (int64_t b = 0; b < count; ++b) {
     longest.rows = std::max(longest.rows, requests[b].seq.rows);
     longest.keys = std::max(longest.keys, requests[b].seq.keys);
-    longest.tiles = std::max(longest.tiles, requests[b].tiles);
+    if (!cut) continue;
     longest.blocks = std::max(longest.blocks, requests[b].blocks);
+    longest.chunks = std::max(longest.chunks, requests[b].chunks);
   }
   return longest;
 }
@@ -48,7 +50,8 @@ bool pages_are_panels(const Problem& p, const Plan& plan) {
   const Kernel& kernel = *plan.kernel;
   const int64_t tile = std::min(p.block, kKeyTile);
   return p.pages.packed && kernel.pair * element_size(p.dtype) == 4 && p.pages.page_size % tile == 0 &&
-         p.block % tile == 0 && tile % (kernel.lanes * kernel.pair) == 0 && p.dim_v % kernel.lanes == 0;
+         p.block % tile == 0 && tile % (kernel.lanes * kernel.pair) == 0 && p.dim % kernel.pair == 0 &&
+         p.dim_v % kernel.lanes == 0;
 }
 
 void cut_requests(const Problem& p, bool whole, Request* requests, Plan* plan) {
@@ -61,6 +64,13 @@ void cut_requests(const Problem& p, bool whole, Request* requests, Plan* plan) {
     r.tiles = plan->tiles_per_list > 1 ? r.lists * plan->tiles_per_list : ceil_div(r.lists, plan->lists_per_tile);
     r.first_tile = plan->tiles;
     plan->tiles += r.tiles;
+    const int64_t most = std::min(p.width, r.blocks) * plan->tiles_per_block;
+    r.chunks = std::max<int64_t>(1, ceil_div(most, plan->chunk_tiles));
+    r.split = whole && r.chunks > 1 && r.tiles <= kSplitTiles;
+    r.first_task = plan->tasks;
+    r.first_partial = plan->partials;
+    plan->tasks += r.tiles * (r.split ? r.chunks : 1);
+    plan->partials += r.split ? r.tiles * r.chunks : 0;
     // A part of a call cannot wait for the packing of the others.
     r.source = pages_are_panels(p, *plan) ? Source::kInPlace
                : whole && r.tiles > 1     ? Source::kPackOnce
@@ -76,13 +86,12 @@ void cut_requests(const Problem& p, bool whole, Request* requests, Plan* plan) {
   }
 }
 
-void lay_out_scratch(const Problem& p, int64_t blocks, bool reads_directly, Plan* plan) {
+void lay_out_scratch(const Problem& p, const Longest& longest, bool reads_directly, Plan* plan) {
   const int64_t lanes = plan->kernel->lanes;
   const int64_t pair = plan->kernel->pair;
   const int64_t operand = 4 / pair;
   const int64_t tokens = plan->tile_tokens;
   const int64_t rows = tokens * p.group;
-  const bool chunks = plan->max_chunks > 1;
   plan->q_row = round_up(p.dim, lanes * pair);
   plan->o_row = round_up(p.dim_v, lanes);
   plan->score_row = round_up(plan->key_tile, lanes * pair);
@@ -91,16 +100,16 @@ void lay_out_scratch(const Problem& p, int64_t blocks, bool reads_directly, Plan
 
   Scratch& s = plan->scratch;
   Layout layout;
-  s.members = layout.add(blocks, sizeof(uint64_t));
-  s.touched = layout.add(ceil_div(blocks, 64), sizeof(uint64_t));
+  s.members = layout.add(longest.blocks, sizeof(uint64_t));
+  s.touched = layout.add(ceil_div(longest.blocks, 64), sizeof(uint64_t));
   s.visible = layout.add(tokens, sizeof(int64_t));
   s.q = layout.add(rows * plan->q_row, operand);
   s.o = layout.add(rows * plan->o_row, sizeof(float));
   s.m = layout.add(rows, sizeof(float));
   s.l = layout.add(rows * lanes, sizeof(float));
   s.max = layout.add(rows * lanes, sizeof(float));
-  s.sum_o = layout.add(chunks ? rows * plan->o_row : 0, sizeof(float));
-  s.sum = layout.add(chunks ? rows * 3 : 0, sizeof(float));
+  s.sum_o = layout.add(longest.chunks > 1 ? rows * plan->o_row : 0, sizeof(float));
+  s.sum = layout.add(longest.chunks > 1 ? rows * 3 : 0, sizeof(float));
   s.scores = layout.add(kGroupRows * plan->score_row, sizeof(float));
   s.probs = pair == 1 ? s.scores : layout.add(kGroupRows * plan->score_row, operand);
   s.rows = layout.add(rows, sizeof(int32_t));
@@ -118,14 +127,13 @@ void lay_out_workspace(const Problem& p, int64_t slots, int workers, Plan* plan)
   const int64_t rows = plan->tile_tokens * p.group;
   const int64_t packed_tiles = p.kv_heads * slots * plan->tiles_per_block;
   const int64_t words = p.kv_heads * (plan->packed_blocks / 64);
-  const int64_t partials = plan->split ? p.kv_heads * plan->tiles * plan->max_chunks : 0;
   plan->partial_bytes = static_cast<size_t>(round_up(rows * (plan->o_row + 3) * 4, 64));
   Layout layout;
   plan->used = layout.add(words, sizeof(uint64_t));
   plan->rank = layout.add(words, sizeof(int32_t));
   plan->packed = layout.add(packed_tiles, static_cast<int64_t>(plan->packed_k_bytes + plan->packed_v_bytes));
   plan->finite = layout.add(packed_tiles, 1);
-  plan->partial = layout.add(partials, static_cast<int64_t>(plan->partial_bytes));
+  plan->partial = layout.add(p.kv_heads * plan->partials, static_cast<int64_t>(plan->partial_bytes));
   plan->workers = layout.add(workers, static_cast<int64_t>(plan->scratch.bytes));
   plan->bytes = layout.bytes();
 }
@@ -137,18 +145,14 @@ Plan make_plan(const Problem& p, const Kernel& kernel, bool whole, int workers) 
   Plan plan = {};
   plan.kernel = &kernel;
   const int64_t count = p.sequences.count;
-  const Longest cut = longest_of(requests, count);
-  cut_queries(p, cut.rows, &plan);
-  cut_keys(p, cut.keys, &plan);
+  const Longest given = longest_of(requests, count, false);
+  cut_queries(p, given.rows, &plan);
+  cut_keys(p, given.keys, &plan);
   cut_requests(p, whole, requests, &plan);
-  const Longest longest = longest_of(requests, count);
-  const int64_t most = std::min(p.width, longest.blocks) * plan.tiles_per_block;
-  plan.max_chunks = std::max<int64_t>(1, ceil_div(most, plan.chunk_tiles));
-  // Few tiles cannot occupy the machine, and their partials are small; many tiles need no splitting.
-  plan.split = whole && plan.max_chunks > 1 && longest.tiles <= kSplitTiles;
+  const Longest longest = longest_of(requests, count, true);
   const bool direct =
       std::any_of(requests, requests + count, [](const Request& r) { return r.source == Source::kDirect; });
-  lay_out_scratch(p, longest.blocks, direct, &plan);
+  lay_out_scratch(p, longest, direct, &plan);
   lay_out_workspace(p, count == 0 ? 0 : requests[count - 1].first_slot + requests[count - 1].slots, workers, &plan);
   return plan;
 }

@@ -22,7 +22,8 @@ constexpr int64_t kChunkKeys = 2048;
 constexpr int kGroupRows = 48;
 // Lists that one tile of tokens may span: a block's members are one 64-bit mask.
 constexpr int64_t kTileLists = 64;
-// Where no request has more query tiles per KV head than this, chunks are tasks of their own.
+// A request with no more query tiles per KV head than this has its chunks done as tasks of their own: few tiles cannot
+// occupy the machine, and their partials are small.
 constexpr int64_t kSplitTiles = 4;
 
 // Where a request's tasks have K and V from; see keys.h. Packing pays when a packed key tile is used more than once.
@@ -36,6 +37,11 @@ struct Request {
   int64_t blocks;      // N = ceil(keys / block)
   int64_t tiles;       // query tiles per KV head
   int64_t first_tile;  // those of the requests before
+  int64_t chunks;      // no list has more
+  bool split;          // each chunk is a task
+  // Tasks per KV head and partials per KV head of the requests before.
+  int64_t first_task;
+  int64_t first_partial;
   Source source;
   int64_t slots;        // per KV head: blocks that can be on a list
   int64_t first_slot;   // x Hkv: those of the requests before
@@ -75,8 +81,8 @@ struct Plan {
   int64_t key_tile;        // keys per packed piece
   int64_t tiles_per_block;
   int64_t chunk_tiles;    // key tiles per chunk
-  int64_t max_chunks;     // no row has more
-  bool split;             // each chunk is a task
+  int64_t tasks;          // of all requests, per KV head
+  int64_t partials;       // likewise
   int64_t packed_blocks;  // x Hkv: blocks of the requests that pack once, in whole words of 64
   int64_t q_row;          // operands per row of Q, padded
   int64_t o_row;          // f32 per row of O, padded
@@ -90,7 +96,7 @@ struct Plan {
   size_t rank;           // int32, likewise: used blocks of the same request and head before the word
   size_t packed;         // [Hkv x slots x tiles_per_block][packed_k_bytes + packed_v_bytes]
   size_t finite;         // uint8 [Hkv x slots x tiles_per_block]: packed V holds only finite values
-  size_t partial;        // [tiles, Hkv, chunks][R][o_row + 3] f32
+  size_t partial;        // [Hkv x partials][R][o_row + 3] f32
   size_t workers;        // [workers][scratch.bytes]
   size_t partial_bytes;  // of one (tile, chunk)
   size_t bytes;          // of the whole workspace
@@ -101,7 +107,7 @@ struct Plan {
 struct Kernel {
   // Packs a used block of KV head `head` into the workspace.
   void (*pack)(const Problem&, const Plan&, const Request&, char* base, int64_t head, int64_t block, int worker);
-  // Attends tile `tile` (all chunks, and finishes it; or, when the plan splits, chunk `chunk` into its partial).
+  // Attends tile `tile` (all chunks, and finishes it; or, when the request splits, chunk `chunk` into its partial).
   void (*attend)(const Problem&, const Plan&, const Request&, char* base, int64_t head, int64_t tile, int64_t chunk,
                  int worker);
   // Merges a split tile's partials in order and finishes it.

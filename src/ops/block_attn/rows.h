@@ -116,7 +116,7 @@ struct Rows : Task<Isa> {
 
   // A chunk that is a task of its own leaves its state in the workspace.
   float* partial(int64_t chunk, int64_t row) const {
-    const int64_t slot = (r.first_tile * p.kv_heads + head * r.tiles + this->tile) * plan.max_chunks + chunk;
+    const int64_t slot = r.first_partial * p.kv_heads + (head * r.tiles + this->tile) * r.chunks + chunk;
     float* const first =
         reinterpret_cast<float*>(this->base + plan.partial + static_cast<size_t>(slot) * plan.partial_bytes);
     return first + row * (plan.o_row + 3);
@@ -131,7 +131,7 @@ struct Rows : Task<Isa> {
   }
   void merge_partials(int64_t row) const {
     clear_sum(row);
-    for (int64_t chunk = 0; chunk < plan.max_chunks; ++chunk) {
+    for (int64_t chunk = 0; chunk < r.chunks; ++chunk) {
       float* const from = partial(chunk, row);
       merge_into_sum(row, part_at(from, from + 3));
     }
