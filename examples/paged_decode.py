@@ -5,7 +5,6 @@ them, (2) selects 16 blocks per row and KV head, (3) attends. Checks its result 
 """
 
 import numpy as np
-
 import tessera
 
 HEADS, KV_HEADS, DIM, BLOCK, PAGE = 64, 4, 128, 128, 128
