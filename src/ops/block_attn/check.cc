@@ -3,7 +3,6 @@
 #include <cmath>
 #include <initializer_list>
 #include <string>
-#include <utility>
 
 #include "core/check.h"
 #include "ops/layout.h"
@@ -77,12 +76,14 @@ void check_packed_pages(const Call& call, Checker* c) {
   c->axis("v", call.v, 1, call.k.shape[1], "Hkv of k");
   c->axis("v", call.v, 2, ceil_div(call.k.shape[3], unit), "ceil(ps / e) of k");
   c->axis("v", call.v, 4, unit, "e, the elements in 4 bytes");
-  for (const auto& [name, t] : {std::pair("k", &call.k), std::pair("v", &call.v)}) {
-    c->require(t->stride[3] == unit || t->shape[3] <= 1, [&] {
-      return invalid(std::string(name) + " has stride " + std::to_string(t->stride[3]) + " in axis 3; " +
+  const auto dense = [&](const char* name, const tessera_tensor& t) {
+    c->require(t.stride[3] == unit || t.shape[3] <= 1, [&] {
+      return invalid(std::string(name) + " has stride " + std::to_string(t.stride[3]) + " in axis 3; " +
                      std::to_string(unit) + " is expected: units lie next to each other");
     });
-  }
+  };
+  if (c->ok()) dense("k", call.k);
+  if (c->ok()) dense("v", call.v);
 }
 
 // Everything but the axes of the lists and the outputs.
