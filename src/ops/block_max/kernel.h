@@ -8,7 +8,7 @@
 //   per row and block of the tile: the maximum, into the row's block scores; a load, a maximum and an addition per vector
 // AVX2, D = 128: a row and key tile are 2,048 multiply-adds, 1,024 cycles; its maximum takes some 30. Packing 128 keys
 // takes 5,500 cycles, 14 for each of 384 rows: packed once per call, keys would save 1.5 % and cost memory of twice their
-// size. A lone token of 4 heads spends half its time packing and reads keys at 4 bytes a cycle.
+// size. A lone token of 4 heads spends half its time packing and reads keys at 3 bytes a cycle.
 //
 // Where all rows see all keys of a tile nothing is masked; keys that no row sees are not computed.
 #ifndef TESSERA_OPS_BLOCK_MAX_KERNEL_H_
