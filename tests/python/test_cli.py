@@ -168,11 +168,17 @@ def test_bench_of_lists_per_token():
     assert line["ceiling"]["kind"] in ("f32_fma", "bf16_dot")
 
 
-@pytest.mark.parametrize("page", ["32", "8", "48", "128"])
+@pytest.mark.parametrize(
+    ("page", "layout"),
+    [("32", "rowmajor"), ("8", "rowmajor"), ("48", "rowmajor"), ("128", "rowmajor"), ("32", "packed")],
+)
 @pytest.mark.parametrize("rows", ["1", "3"])
-def test_bench_of_decode(page, rows):
-    line = bench("msa-decode", "--no-peers", "--page-size", page, "--rows", rows, "--seq", "250")
+def test_bench_of_decode(page, layout, rows):
+    line = bench(
+        "msa-decode", "--no-peers", "--page-size", page, "--layout", layout, "--rows", rows, "--seq", "250"
+    )  # fmt: skip
     assert line["shape"]["page"] == int(page)
+    assert line["shape"]["layout"] == layout
     assert line["ceiling"]["kind"] == "gather"
     assert line["arithmetic"]["kind"] in ("f32_fma", "bf16_dot")
     assert line["arithmetic"]["value"] > 0
@@ -249,7 +255,7 @@ def test_bench_fails_on_a_wrong_result(monkeypatch):
         (["msa-prefill", "--overlap", "0.5"], "no option --overlap"),
         (["msa-prefill-token", "--overlap", "1.5"], "--overlap"),
         (["msa-prefill-token", "--block-q", "4"], "no option --block-q"),
-        (["msa-decode", *MODEL, "--layout", "packed"], "--layout is packed"),
+        (["msa-decode", *MODEL, "--layout", "packed"], "--layout packed is measured where"),
         (["msa-decode", *MODEL, "--dim", "8", "--page-size", "1"], "pieces of 16 bytes"),
         (["msa-decode", "--seq", "10000000000"], "--batch or --seq"),
         (["msa-prefill", "--heads-q", "3", "--heads-kv", "2"], "multiples of --heads-kv"),

@@ -30,15 +30,14 @@ class MsaDecode(Case):
     defaults |= {"seq": 131072, "batch": 32, "rows": 1, "overlap": 0.9, "page_size": 128, "layout": "rowmajor"}
 
     def __init__(self, dtype: str, overlap: float, page_size: int, layout: str, **sizes: Any) -> None:
-        if layout != "rowmajor":
-            raise ValueError(f"--layout is {layout}, which msa-decode does not take yet; expected rowmajor")
         self.dtype = dtype
         s = model_shape(**sizes, block_q=1)
-        self.shape = s | {"page": page_size, "overlap": overlap}
+        self.shape = s | {"page": page_size, "overlap": overlap, "layout": layout}
         self.positions = np.arange(s["Sk"] - s["Sq"], s["Sk"])
         rng = np.random.default_rng(0)
         self.q = normal(rng, (s["B"] * s["Sq"], s["Hq"], s["D"]), dtype)
         self._make_cache(rng)
+        self.caches = self._packed_caches() if layout == "packed" else (self.k, self.v)
         self.out = np.zeros_like(self.q)
         self.options = {
             "page_table": self.table,
@@ -71,6 +70,17 @@ class MsaDecode(Case):
         for cache in (self.k, self.v):
             fill(cache, rng, self.dtype)
         self.table = rng.permutation(shape[0]).astype(np.int32).reshape(s["B"], pages)
+
+    def _packed_caches(self) -> tuple[np.ndarray, np.ndarray]:
+        """The same random numbers, read as pages in the packed layout of `append_kv`."""
+        pages, heads, size, dim = self.k.shape
+        e = 4 // self.k.itemsize
+        if size != self.piece_keys or size % e or dim % e:
+            raise ValueError(
+                f"--layout packed is measured where --page-size divides --block, and --page-size and --dim {e}; they are"
+                f" {size}, {self.shape['block']} and {dim}"
+            )
+        return self.k.reshape(pages, heads, dim // e, size, e), self.v.reshape(pages, heads, size // e, dim, e)
 
     def _make_lists(self, rng: np.random.Generator, overlap: float) -> None:
         """As many sets as read twice what the caches of all threads hold, or all that there is."""
@@ -119,7 +129,7 @@ class MsaDecode(Case):
 
     def run(self) -> Any:
         self.turn = (self.turn + 1) % len(self.lists)
-        return tessera.msa_sparse_decode_attention(self.q, self.k, self.v, self.lists[self.turn], **self.options)
+        return tessera.msa_sparse_decode_attention(self.q, *self.caches, self.lists[self.turn], **self.options)
 
     def pieces(self) -> tuple[np.ndarray, int]:
         return np.concatenate(self.addresses), self.piece_bytes
@@ -135,7 +145,7 @@ class MsaDecode(Case):
                 keys = selected_keys(self.lists[self.turn][head, row], self.positions[row % s["Sq"]], s["block"])
                 pages = self.table[row // s["Sq"], keys // size]
                 at = row, slice(head * group, (head + 1) * group)
-                k, v = (cache[pages, head, keys % size] for cache in (self.k, self.v))
+                k, v = self._rows(pages, head, keys % size)
                 worst = max(worst, row_share(self.out[at], self.q[at], k, v, self.dtype))
         return worst
 
@@ -148,3 +158,11 @@ class MsaDecode(Case):
             "cache_gib": round(cache / 2**30, 2),
             "sets_of_lists": len(self.lists),
         }
+
+    def _rows(self, pages: np.ndarray, head: int, slots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Keys and values [keys, D]."""
+        k, v = self.caches
+        if k.ndim == 4:
+            return k[pages, head, slots], v[pages, head, slots]
+        e = k.shape[-1]
+        return k[pages, head, :, slots].reshape(slots.size, -1), v[pages, head, slots // e, :, slots % e]
