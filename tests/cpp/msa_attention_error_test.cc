@@ -99,8 +99,8 @@ TEST_F(MsaErrors, RankDtypeStrideAndData) {
   };
   for (const Msa* call : {&packed, &paged}) {
     each_field(*call, [&](const NamedField& f) {
-      for (const auto& [status, change] : changes) {
-        refused(*call, status, f.name, [&](MsaArgs& a) { change(f.of(a)); });
+      for (const auto& change : changes) {
+        refused(*call, change.first, f.name, [&](MsaArgs& a) { change.second(f.of(a)); });
       }
     });
   }
