@@ -343,6 +343,90 @@ TESSERA_API tessera_status tessera_msa_select(const tessera_msa_select_args* arg
 TESSERA_API tessera_status tessera_msa_select_workspace_size(const tessera_msa_select_args* args,
                                                              const tessera_context* context, size_t* bytes);
 
+// ---- QSA: block scores and selection -----------------------------------------------------------------------------------
+
+// Index queries against compressed keys, each of which stands for the block_size tokens of a block. There is one key head:
+//   score[t, g] = scale * sum over heads h of weights[t, h] * max(0, q[t, h] . k[g])
+// Row t of request b sees block g if g < (position + 1) / block_size, g < seq_lens_k[b] / block_size and the key exists: it
+// lies before the end of k or of the request's row of the page table, and behind a page inside [0, P). A NaN survives the
+// maximum. Rows of no request, and rows at or past seq_lens_q[b] within their request, see nothing.
+typedef struct tessera_qsa_index {
+  tessera_tensor q;        // [B, Q, Hi, D] or packed [total_q, Hi, D]; bf16, f16 or f32
+  tessera_tensor k;        // [B, N, D], or with page_table [P, ps, D] or [P, ps, 1, D]; q's dtype
+  tessera_tensor weights;  // optional f32 [B, Q, Hi] or [total_q, Hi]; absent: 1
+  const float* scale;      // NULL: 1/sqrt(D)
+  int64_t block_size;      // tokens per block; 0: 4
+  // Packed rows of more than one request: where each begins, or each row's request, or both.
+  tessera_tensor cu_seqlens_q;     // int32 [B + 1]
+  tessera_tensor token_to_req;     // int32 [total_q]; a row with a value outside [0, B) belongs to none
+  tessera_tensor query_positions;  // optional int32 [B, Q] or [total_q]; absent: a row's index within its request
+  tessera_tensor seq_lens_q;       // optional int32 [B]: rows that count
+  tessera_tensor seq_lens_k;       // optional int32 [B]: tokens whose blocks may be seen
+  tessera_tensor page_table;       // int32 [B, max_pages]: key g is row g % ps of page page_table[b][g / ps]
+} tessera_qsa_index;
+
+typedef struct tessera_qsa_indexer_mqa_score_args {
+  tessera_qsa_index index;
+  tessera_tensor scores;  // f32 [B, Q, N] or [total_q, N], any N; -inf where a row does not see the block
+} tessera_qsa_indexer_mqa_score_args;
+TESSERA_API tessera_status tessera_qsa_indexer_mqa_score(const tessera_qsa_indexer_mqa_score_args* args,
+                                                         const tessera_context* context);
+TESSERA_API tessera_status tessera_qsa_indexer_mqa_score_workspace_size(const tessera_qsa_indexer_mqa_score_args* args,
+                                                                        const tessera_context* context, size_t* bytes);
+
+// The same scores of packed rows over one set of keys, of which row t sees [row_starts[t], row_ends[t]).
+typedef struct tessera_qsa_mqa_prefill_args {
+  tessera_tensor q;           // [rows, Hi, D] bf16, f16 or f32
+  tessera_tensor k;           // [keys, D] or [keys, 1, D], q's dtype
+  tessera_tensor row_starts;  // int32 [rows]; below 0 is 0
+  tessera_tensor row_ends;    // int32 [rows]; past the keys is their number
+  tessera_tensor weights;     // optional f32 [rows, Hi]
+  const float* scale;         // NULL: 1/sqrt(D)
+  tessera_tensor scores;      // f32 [rows, keys]
+} tessera_qsa_mqa_prefill_args;
+TESSERA_API tessera_status tessera_qsa_mqa_prefill(const tessera_qsa_mqa_prefill_args* args,
+                                                   const tessera_context* context);
+TESSERA_API tessera_status tessera_qsa_mqa_prefill_workspace_size(const tessera_qsa_mqa_prefill_args* args,
+                                                                  const tessera_context* context, size_t* bytes);
+
+// The same scores of n rows for each request over its pages, of which a row sees its first context_lens.
+typedef struct tessera_qsa_mqa_decode_args {
+  tessera_tensor q;             // [B, n, Hi, D], or [B, Hi, D] for n = 1; bf16, f16 or f32
+  tessera_tensor k_cache;       // [P, ps, 1, D] or [P, ps, D], q's dtype
+  tessera_tensor page_table;    // int32 [B, max_pages]
+  tessera_tensor context_lens;  // int32 [B], or [B, n]: one for each row; in keys
+  tessera_tensor weights;       // optional f32 [B, n, Hi], or [B, Hi]
+  const float* scale;           // NULL: 1/sqrt(D)
+  tessera_tensor scores;        // f32 [B * n, max_model_len]
+} tessera_qsa_mqa_decode_args;
+TESSERA_API tessera_status tessera_qsa_mqa_decode(const tessera_qsa_mqa_decode_args* args,
+                                                  const tessera_context* context);
+TESSERA_API tessera_status tessera_qsa_mqa_decode_workspace_size(const tessera_qsa_mqa_decode_args* args,
+                                                                 const tessera_context* context, size_t* bytes);
+
+// The topk blocks of each row with the best scores, of which none are stored: higher first, -0 equal to +0, NaN below
+// every number, equal ones by lower id. Ids ascend, left-packed, then -1; rows that see no more than topk blocks list
+// them all. At least one of the two results is given.
+typedef struct tessera_qsa_select_args {
+  tessera_qsa_index index;
+  int64_t topk;
+  tessera_tensor indices;  // int32 [B, Q, topk] or [total_q, topk]
+  // int32 [B, Q, topk * bs + bs - 1] or [total_q, ...]: what tessera_qsa_expand_blocks makes of them at the rows' positions.
+  tessera_tensor token_indices;
+} tessera_qsa_select_args;
+TESSERA_API tessera_status tessera_qsa_select(const tessera_qsa_select_args* args, const tessera_context* context);
+TESSERA_API tessera_status tessera_qsa_select_workspace_size(const tessera_qsa_select_args* args,
+                                                             const tessera_context* context, size_t* bytes);
+
+// The same selection from scores that are at hand; a score of -inf is never selected.
+typedef struct tessera_topk_blocks_args {
+  tessera_tensor scores;   // f32 [..., N], rank 1 to 5
+  tessera_tensor indices;  // int32 [..., k]
+} tessera_topk_blocks_args;
+TESSERA_API tessera_status tessera_topk_blocks(const tessera_topk_blocks_args* args, const tessera_context* context);
+TESSERA_API tessera_status tessera_topk_blocks_workspace_size(const tessera_topk_blocks_args* args,
+                                                              const tessera_context* context, size_t* bytes);
+
 // ---- Measuring ------------------------------------------------------------------------------------------------
 
 typedef enum tessera_ceiling_kind TESSERA_ANY_INT {
