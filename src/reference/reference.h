@@ -23,6 +23,11 @@ Status reference_moba_select(const tessera_moba_select_args& args);
 Status reference_mass_select(const tessera_mass_select_args& args);
 Status reference_msa_block_scores(const tessera_msa_block_scores_args& args);
 Status reference_msa_select(const tessera_msa_select_args& args);
+Status reference_qsa_indexer_mqa_score(const tessera_qsa_indexer_mqa_score_args& args);
+Status reference_qsa_mqa_prefill(const tessera_qsa_mqa_prefill_args& args);
+Status reference_qsa_mqa_decode(const tessera_qsa_mqa_decode_args& args);
+Status reference_qsa_select(const tessera_qsa_select_args& args);
+Status reference_topk_blocks(const tessera_topk_blocks_args& args);
 
 // The same results before they are rounded, with the quantities that an error bound is made of. All arrays are dense
 // and row-major.
@@ -57,7 +62,8 @@ enum Tier : int8_t {
   kForced = 3,  // one of the first init_blocks, or of the local_blocks up to the last row's own
 };
 
-// Lists as in the indices: [B, Hkv, nQ], [B, Hi, Sq] or [Hi, total_q]. N: blocks of the request that has the most.
+// Lists as in the indices: [B, Hkv, nQ], [B, Hi, Sq], [Hi, total_q], ... N: blocks of the request that has the most; of
+// QSA those of the row that sees the most.
 struct Selection {
   std::vector<int32_t> ids;       // [..., K]
   std::vector<double> score;      // [..., N]; -inf where invisible
@@ -67,12 +73,21 @@ struct Selection {
 Selection moba_select(const tessera_moba_select_args& args);
 Selection mass_select(const tessera_mass_select_args& args);
 Selection msa_select(const tessera_msa_select_args& args);
+Selection qsa_select(const tessera_qsa_select_args& args);
+// The token_indices that belong to these block ids [..., K].
+std::vector<int32_t> qsa_token_indices(const tessera_qsa_select_args& args, const std::vector<int32_t>& ids);
+Selection topk_blocks(const tessera_topk_blocks_args& args);  // magnitude 0: the scores are given
 
 struct BlockScores {
   std::vector<double> score;      // as the scores
-  std::vector<double> magnitude;  // the largest sum_d |q_d k_d| of the block's visible keys
+  std::vector<double> magnitude;  // what the error of a score is relative to
 };
+// Magnitude: the largest sum_d |q_d k_d| of the block's visible keys.
 BlockScores msa_block_scores(const tessera_msa_block_scores_args& args);
+// Magnitude: scale sum_h |w_h| sum_d |q_hd k_d|.
+BlockScores qsa_indexer_mqa_score(const tessera_qsa_indexer_mqa_score_args& args);
+BlockScores qsa_mqa_prefill(const tessera_qsa_mqa_prefill_args& args);
+BlockScores qsa_mqa_decode(const tessera_qsa_mqa_decode_args& args);
 
 }  // namespace reference
 }  // namespace tessera
