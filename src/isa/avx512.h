@@ -30,6 +30,7 @@ struct Avx512 {
   static vec fma(vec a, vec b, vec c) { return _mm512_fmadd_ps(a, b, c); }
   static vec max(vec a, vec b) { return _mm512_max_ps(a, b); }
   static bool any_greater(vec a, vec b) { return _mm512_cmp_ps_mask(a, b, _CMP_GT_OQ) != 0; }
+  static unsigned not_at_most(vec a, vec b) { return _mm512_cmp_ps_mask(a, b, _CMP_NLE_UQ); }
   static __mmask16 first_mask(int n) {
     return n >= kLanes ? static_cast<__mmask16>(0xffff) : static_cast<__mmask16>((1u << n) - 1);
   }

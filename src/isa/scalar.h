@@ -62,6 +62,12 @@ struct scalar {
     for (int i = 0; i < kLanes; ++i) any |= a.x[i] > b.x[i];
     return any;
   }
+  // One bit for each lane, lane 0 lowest: not a <= b, which it is of a NaN.
+  static unsigned not_at_most(vec a, vec b) {
+    unsigned bits = 0;
+    for (int i = 0; i < kLanes; ++i) bits |= a.x[i] <= b.x[i] ? 0u : 1u << i;
+    return bits;
+  }
   // Lanes n and above become `fill`.
   static vec keep_first(vec a, int n, float fill) {
     return each([&](int i) { return i < n ? a.x[i] : fill; });

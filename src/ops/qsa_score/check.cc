@@ -1,0 +1,320 @@
+#include "ops/qsa_score/check.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "core/check.h"
+
+namespace tessera::qsa_score {
+namespace {
+
+// What messages call the arguments that have other names in other operators.
+struct Names {
+  const char* q;
+  const char* k;
+  const char* table;
+};
+constexpr Names kScoreNames = {"q_idx", "block_keys", "block_table"};
+constexpr Names kPrefillNames = {"q", "k", "page_table"};
+constexpr Names kDecodeNames = {"q", "k_cache", "page_table"};
+
+// Query rows: [B, Q, Hi, D], or, packed, [R, Hi, D].
+struct Queries {
+  const tessera_tensor& q;
+  const tessera_tensor& weights;
+  const char* axes;
+  const char* weights_axes;
+  bool packed;
+};
+
+RowStrides row_strides(const tessera_tensor& t, bool packed) {
+  return packed ? RowStrides{0, t.stride[0]} : RowStrides{t.stride[0], t.stride[1]};
+}
+
+Ints ints(const tessera_tensor& t) { return {static_cast<const int32_t*>(t.data), t.stride[0]}; }
+
+void check_scale(const float* scale, int64_t dim, Checker* c, Problem* p) {
+  p->scale = scale != nullptr ? *scale : 1.0f / std::sqrt(static_cast<float>(dim));
+  c->require(p->scale > 0 && std::isfinite(p->scale),
+             [&] { return invalid("scale is " + std::to_string(p->scale) + "; expected a positive number"); });
+}
+
+// q, weights and the last axes of k, which has `key_axes`.
+void check_queries(const Names& names, const Queries& a, const tessera_tensor& k, const char* key_axes,
+                   std::initializer_list<int> key_ranks, const float* scale, Checker* c, Problem* p) {
+  const tessera_tensor& q = a.q;
+  c->tensor(names.q, q, a.axes, {a.packed ? 3 : 4}, {TESSERA_BF16, TESSERA_F16, TESSERA_F32});
+  c->tensor(names.k, k, key_axes, key_ranks, {TESSERA_BF16, TESSERA_F16, TESSERA_F32});
+  c->same_dtype(names.k, k, names.q, q);
+  c->unit_feature(names.q, q);
+  c->unit_feature(names.k, k);
+  if (!c->ok()) return;
+  p->row_axis = std::max<int64_t>(1, q.shape[a.packed ? 0 : 1]);
+  p->rows = a.packed ? q.shape[0] : q.shape[0] * q.shape[1];
+  p->heads = q.shape[q.ndim - 2];
+  p->dim = q.shape[q.ndim - 1];
+  c->require(p->heads > 0, [&] { return invalid(std::string(names.q) + " has no heads"); });
+  c->require(p->dim > 0, [&] { return invalid(std::string(names.q) + " needs at least one feature"); });
+  c->require(p->dim <= kMaxDim, [&] {
+    return not_implemented("head dims above " + std::to_string(kMaxDim) + " are not supported; " + names.q + " has " +
+                           std::to_string(p->dim));
+  });
+  c->axis(names.k, k, k.ndim - 1, p->dim, (std::string("D of ") + names.q).c_str());
+  check_scale(scale, p->dim, c, p);
+  p->dtype = q.dtype;
+  p->q = q.data;
+  p->q_stride = row_strides(q, a.packed);
+  p->q_head = q.stride[q.ndim - 2];
+  if (!given(a.weights)) return;
+  const tessera_tensor& w = a.weights;
+  c->tensor("weights", w, a.weights_axes, {q.ndim - 1}, {TESSERA_F32});
+  for (int i = 0; i + 1 < q.ndim; ++i) c->axis("weights", w, i, q.shape[i], names.q);
+  if (!c->ok()) return;
+  p->weights = static_cast<const float*>(w.data);
+  p->weights_stride = row_strides(w, a.packed);
+  p->weights_head = w.stride[w.ndim - 1];
+}
+
+// Pages [P, ps, D] or [P, ps, 1, D] of all requests.
+void check_pages(const Names& names, const tessera_tensor& k, const tessera_tensor& table, Checker* c, Problem* p) {
+  if (k.ndim == 4) c->axis(names.k, k, 2, 1, "one key head");
+  c->tensor(names.table, table, "[B, max_pages]", {2}, {TESSERA_I32});
+  if (!c->ok()) return;
+  p->k = {k.data, 0, k.stride[0], k.stride[1], 0};
+  p->pages = {static_cast<const int32_t*>(table.data), table.stride[0], table.stride[1], k.shape[0], k.shape[1], false};
+  p->requests = table.shape[0];
+  if (__builtin_mul_overflow(table.shape[1], k.shape[1], &p->keys)) p->keys = INT64_MAX;
+}
+
+void check_ints(const char* name, const tessera_tensor& t, int64_t size, const char* what, Ints* to, Checker* c) {
+  if (!given(t)) return;
+  c->tensor(name, t, "of rank 1", {1}, {TESSERA_I32});
+  c->axis(name, t, 0, size, what);
+  *to = ints(t);
+}
+
+// Which request each row belongs to, and its position.
+void check_requests(const tessera_qsa_index& a, bool packed, Checker* c, Problem* p) {
+  Visibility& v = p->visibility;
+  c->require(packed || (!given(a.cu_seqlens_q) && !given(a.token_to_req)), [] {
+    return invalid("cu_seqlens_q and token_to_req are for packed rows; q_idx has an axis for the requests");
+  });
+  const bool one = !packed || given(a.cu_seqlens_q) || given(a.token_to_req) || p->requests == 1 || p->rows == 0;
+  c->require(one, [] { return invalid("cu_seqlens_q or token_to_req is missing; expected one for packed rows"); });
+  const char* const batch = given(a.page_table) ? "B of block_table" : "B of block_keys";
+  check_ints("cu_seqlens_q", a.cu_seqlens_q, p->requests + 1, "B + 1", &v.cu_q, c);
+  check_ints("token_to_req", a.token_to_req, p->rows, "total_q of q_idx", &v.token_to_req, c);
+  check_ints("seq_lens_q", a.seq_lens_q, p->requests, batch, &v.seq_lens_q, c);
+  check_ints("seq_lens_k", a.seq_lens_k, p->requests, batch, &v.seq_lens_k, c);
+  if (given(a.query_positions)) {
+    const tessera_tensor& t = a.query_positions;
+    c->tensor("query_positions", t, packed ? "[total_q]" : "[B, Q]", {packed ? 1 : 2}, {TESSERA_I32});
+    for (int i = 0; c->ok() && i < t.ndim; ++i) c->axis("query_positions", t, i, a.q.shape[i], "as q_idx");
+    v.positions = {static_cast<const int32_t*>(t.data), row_strides(t, packed)};
+  }
+}
+
+void check_index(const tessera_qsa_index& a, Checker* c, Problem* p) {
+  const bool packed = a.q.ndim == 3;
+  const bool paged = given(a.page_table);
+  c->require(!given(a.q) || packed || a.q.ndim == 4, [&] {
+    return invalid("q_idx has " + std::to_string(a.q.ndim) + " axes; expected [B, Q, Hi, D] or [total_q, Hi, D]");
+  });
+  const Queries queries = {a.q, a.weights, packed ? "[total_q, Hi, D]" : "[B, Q, Hi, D]",
+                           packed ? "[total_q, Hi]" : "[B, Q, Hi]", packed};
+  if (paged) {
+    check_queries(kScoreNames, queries, a.k, "[P, ps, D] or [P, ps, 1, D]", {3, 4}, a.scale, c, p);
+  } else {
+    check_queries(kScoreNames, queries, a.k, "[B, N, D]", {3}, a.scale, c, p);
+  }
+  if (!c->ok()) return;
+  p->visibility.block = a.block_size == 0 ? kDefaultBlock : a.block_size;
+  c->require(p->visibility.block > 0,
+             [&] { return invalid("block_size is " + std::to_string(a.block_size) + "; expected at least 1"); });
+  if (paged) {
+    check_pages(kScoreNames, a.k, a.page_table, c, p);
+  } else {
+    p->k = {a.k.data, a.k.stride[0], 0, a.k.stride[1], 0};
+    p->requests = a.k.shape[0];
+    p->keys = a.k.shape[1];
+  }
+  if (c->ok() && !packed) c->axis("q_idx", a.q, 0, p->requests, paged ? "B of block_table" : "B of block_keys");
+  if (c->ok()) check_requests(a, packed, c, p);
+}
+
+// Ids of keys are int32, and so are positions: no row sees more.
+void finish(Problem* p) {
+  p->keys = std::min<int64_t>(p->keys, INT32_MAX);
+  const int64_t lists = p->selects ? kTileBytes / (8 * list_entries(*p, p->keys)) : INT64_MAX;
+  p->tile_tokens = std::max<int64_t>(1, std::min(kTileRows / p->heads, lists));
+}
+
+// A result, one row of `entries` for each row of q, that shares no memory with an input.
+void check_result(const char* name, const tessera_tensor& t, const char* axes, tessera_dtype dtype,
+                  const tessera_tensor& q, bool packed, Checker* c) {
+  c->tensor(name, t, axes, {packed ? 2 : 3}, {dtype});
+  for (int i = 0; i < (packed ? 1 : 2); ++i) c->axis(name, t, i, q.shape[i], "as q_idx");
+  c->output(name, t);
+}
+
+void check_apart(const char* name, const tessera_tensor& t, const tessera_qsa_index& a, Checker* c) {
+  c->disjoint(name, t, "q_idx", a.q);
+  c->disjoint(name, t, "block_keys", a.k);
+  c->disjoint(name, t, "weights", a.weights);
+  c->disjoint(name, t, "cu_seqlens_q", a.cu_seqlens_q);
+  c->disjoint(name, t, "token_to_req", a.token_to_req);
+  c->disjoint(name, t, "query_positions", a.query_positions);
+  c->disjoint(name, t, "seq_lens_q", a.seq_lens_q);
+  c->disjoint(name, t, "seq_lens_k", a.seq_lens_k);
+  c->disjoint(name, t, "block_table", a.page_table);
+}
+
+void take_scores(const tessera_tensor& t, bool packed, Problem* p) {
+  p->scores = static_cast<float*>(t.data);
+  p->scores_stride = row_strides(t, packed);
+  p->columns = t.shape[t.ndim - 1];
+  p->scores_column = t.stride[t.ndim - 1];
+  finish(p);
+}
+
+}  // namespace
+
+Status check(const tessera_qsa_indexer_mqa_score_args& a, Problem* p) {
+  Checker c;
+  *p = {};
+  check_index(a.index, &c, p);
+  const bool packed = a.index.q.ndim == 3;
+  if (c.ok()) {
+    check_result("scores", a.scores, packed ? "[total_q, N]" : "[B, Q, N]", TESSERA_F32, a.index.q, packed, &c);
+    check_apart("scores", a.scores, a.index, &c);
+  }
+  if (!c.ok()) return c.take();
+  take_scores(a.scores, packed, p);
+  return {};
+}
+
+Status check(const tessera_qsa_select_args& a, Problem* p) {
+  Checker c;
+  *p = {};
+  check_index(a.index, &c, p);
+  c.require(a.topk >= 1, [&] { return invalid("topk is " + std::to_string(a.topk) + "; expected at least 1"); });
+  c.require(given(a.indices) || given(a.token_indices), [] { return invalid("indices is missing"); });
+  const bool packed = a.index.q.ndim == 3;
+  if (c.ok() && given(a.indices)) {
+    const tessera_tensor& t = a.indices;
+    check_result("indices", t, packed ? "[total_q, topk]" : "[B, Q, topk]", TESSERA_I32, a.index.q, packed, &c);
+    c.axis("indices", t, packed ? 1 : 2, a.topk, "topk");
+    check_apart("indices", t, a.index, &c);
+    p->ids = static_cast<int32_t*>(t.data);
+    p->ids_stride = row_strides(t, packed);
+    p->ids_entry = t.stride[packed ? 1 : 2];
+  }
+  if (c.ok() && given(a.token_indices)) {
+    const tessera_tensor& t = a.token_indices;
+    const int64_t block = p->visibility.block;
+    int64_t width = 0;
+    const bool fits =
+        !__builtin_mul_overflow(a.topk, block, &width) && !__builtin_add_overflow(width, block - 1, &width);
+    c.require(fits, [&] { return invalid("topk " + std::to_string(a.topk) + " blocks are too many tokens"); });
+    check_result("token_indices", t, packed ? "[total_q, topk * bs + bs - 1]" : "[B, Q, topk * bs + bs - 1]",
+                 TESSERA_I32, a.index.q, packed, &c);
+    c.axis("token_indices", t, packed ? 1 : 2, width, "topk * bs + bs - 1");
+    check_apart("token_indices", t, a.index, &c);
+    c.disjoint("token_indices", t, "indices", a.indices);
+    p->tokens = static_cast<int32_t*>(t.data);
+    p->tokens_stride = row_strides(t, packed);
+    p->tokens_entry = t.stride[packed ? 1 : 2];
+  }
+  if (!c.ok()) return c.take();
+  p->selects = true;
+  p->topk = a.topk;
+  finish(p);
+  return {};
+}
+
+Status check(const tessera_qsa_mqa_prefill_args& a, Problem* p) {
+  Checker c;
+  *p = {};
+  check_queries(kPrefillNames, {a.q, a.weights, "[rows, Hi, D]", "[rows, Hi]", true}, a.k, "[keys, D] or [keys, 1, D]",
+                {2, 3}, a.scale, &c, p);
+  if (c.ok() && a.k.ndim == 3) c.axis("k", a.k, 1, 1, "one key head");
+  const auto interval = [&](const char* name, const tessera_tensor& t, Ints* to) {
+    c.tensor(name, t, "[rows]", {1}, {TESSERA_I32});
+    check_ints(name, t, p->rows, "rows of q", to, &c);
+  };
+  if (c.ok()) {
+    interval("row_starts", a.row_starts, &p->visibility.row_starts);
+    interval("row_ends", a.row_ends, &p->visibility.row_ends);
+    c.tensor("scores", a.scores, "[rows, keys]", {2}, {TESSERA_F32});
+  }
+  if (c.ok()) {
+    c.axis("scores", a.scores, 0, p->rows, "rows of q");
+    c.axis("scores", a.scores, 1, a.k.shape[0], "keys of k");
+    c.output("scores", a.scores);
+    c.disjoint("scores", a.scores, "q", a.q);
+    c.disjoint("scores", a.scores, "k", a.k);
+    c.disjoint("scores", a.scores, "weights", a.weights);
+    c.disjoint("scores", a.scores, "row_starts", a.row_starts);
+    c.disjoint("scores", a.scores, "row_ends", a.row_ends);
+  }
+  if (!c.ok()) return c.take();
+  p->requests = 1;
+  p->keys = a.k.shape[0];
+  p->k = {a.k.data, 0, 0, a.k.stride[0], 0};
+  take_scores(a.scores, true, p);
+  return {};
+}
+
+Status check(const tessera_qsa_mqa_decode_args& a, Problem* p) {
+  Checker c;
+  *p = {};
+  // Without an axis for them, there is one row for each request.
+  const auto with_rows = [](const tessera_tensor& t, int rank) {
+    tessera_tensor r = t;
+    if (t.ndim != rank - 1) return r;
+    for (int i = rank - 1; i > 1; --i) {
+      r.shape[i] = t.shape[i - 1];
+      r.stride[i] = t.stride[i - 1];
+    }
+    r.shape[1] = 1;
+    r.ndim = rank;
+    return r;
+  };
+  const bool single = a.q.ndim == 3;
+  const tessera_tensor q = with_rows(a.q, 4);
+  const tessera_tensor weights = single && given(a.weights) ? with_rows(a.weights, 3) : a.weights;
+  c.require(!given(a.q) || single || a.q.ndim == 4, [&] {
+    return invalid("q has " + std::to_string(a.q.ndim) + " axes; expected [B, n, Hi, D] or [B, Hi, D]");
+  });
+  check_queries(kDecodeNames, {q, weights, "[B, n, Hi, D] or [B, Hi, D]", "[B, n, Hi] or [B, Hi]", false}, a.k_cache,
+                "[P, ps, 1, D] or [P, ps, D]", {3, 4}, a.scale, &c, p);
+  if (c.ok()) check_pages(kDecodeNames, a.k_cache, a.page_table, &c, p);
+  if (c.ok()) {
+    c.axis("page_table", a.page_table, 0, q.shape[0], "B of q");
+    c.tensor("context_lens", a.context_lens, "[B] or [B, n]", {1, 2}, {TESSERA_I32});
+  }
+  if (c.ok()) {
+    c.axis("context_lens", a.context_lens, 0, q.shape[0], "B of q");
+    if (a.context_lens.ndim == 2) c.axis("context_lens", a.context_lens, 1, q.shape[1], "n of q");
+    c.tensor("scores", a.scores, "[B * n, max_model_len]", {2}, {TESSERA_F32});
+  }
+  if (c.ok()) {
+    c.axis("scores", a.scores, 0, p->rows, "B * n of q");
+    c.output("scores", a.scores);
+    c.disjoint("scores", a.scores, "q", a.q);
+    c.disjoint("scores", a.scores, "k_cache", a.k_cache);
+    c.disjoint("scores", a.scores, "weights", a.weights);
+    c.disjoint("scores", a.scores, "page_table", a.page_table);
+    c.disjoint("scores", a.scores, "context_lens", a.context_lens);
+  }
+  if (!c.ok()) return c.take();
+  const tessera_tensor& lens = a.context_lens;
+  p->visibility.context_lens = {static_cast<const int32_t*>(lens.data),
+                                {lens.stride[0], lens.ndim == 2 ? lens.stride[1] : 0}};
+  take_scores(a.scores, false, p);
+  p->scores_stride = {a.scores.stride[0] * p->row_axis, a.scores.stride[0]};
+  return {};
+}
+
+}  // namespace tessera::qsa_score

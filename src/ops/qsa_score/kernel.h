@@ -1,0 +1,295 @@
+// Scores of compressed keys: for each row of queries, the sum over its heads of the positive parts of q . k.
+//
+// A task is a tile of rows of one request (96 rows of 4 heads) against a range of keys, 128 at a time. For one such key tile
+// and each 48 (row, head) pairs:
+//   S = Q K^T   2 D FLOP a key and head, panel by panel, as in tile/scores.h
+//   the heads   a load, a maximum and an addition per head and vector of keys, all in L1
+//   the sink    a store per vector, or a comparison with the row's bar (tile/best.h)
+// AVX2, 4 heads, D = 128: a row and 8 keys are 512 multiply-adds, 256 cycles; heads and sink take some 8. The scores of a
+// row are 4 bytes a key, written once. A lone row of 4 heads spends half its time packing keys.
+//
+// Keys that no row of the tile sees are not computed; where all rows see all of them nothing is masked.
+#ifndef TESSERA_OPS_QSA_SCORE_KERNEL_H_
+#define TESSERA_OPS_QSA_SCORE_KERNEL_H_
+
+#include <math.h>
+
+#include "ops/expand_blocks/expand.h"
+#include "ops/qsa_score/plan.h"
+#include "tile/best.h"
+#include "tile/scores.h"
+
+namespace tessera::qsa_score {
+
+// In: element type of q and k.
+template <class Isa, class In>
+struct QsaScore {
+  using vec = typename Isa::vec;
+  using operand = typename Isa::operand;
+  using S = TileScores<Isa, In>;
+  static constexpr int kLanes = Isa::kLanes;
+
+  const Problem& p;
+  const Plan& plan;
+  const Task& task;
+  char* scratch;
+
+  template <class T>
+  T* at(size_t offset) const {
+    return reinterpret_cast<T*>(scratch + offset);
+  }
+
+  // The part of a key tile that exists: all of it, but for keys behind invalid pages.
+  struct Keys {
+    int64_t begin, end;
+    const In* row[kKeyTile];
+    uint8_t place[kKeyTile];  // key `begin` + place[i]
+    int count;
+  };
+
+  // ---- Rows ---------------------------------------------------------------------------------------------------------
+
+  int64_t first_row() const { return tile_begin(p, task.tile); }
+  int64_t rows() const { return tile_end(p, task.tile) - first_row(); }
+  const Row& row(int64_t t) const { return p.table[first_row() + t]; }
+  Best<Isa> best(int64_t t) const {
+    return {p.topk, plan.best_capacity, task.best + static_cast<size_t>(t) * plan.best_bytes};
+  }
+
+  void load_rows() const {
+    operand* to = at<operand>(plan.scratch.q);
+    for (int64_t t = 0; t < rows(); ++t) {
+      const In* q = static_cast<const In*>(p.q) + offset(p, p.q_stride, first_row() + t);
+      for (int64_t h = 0; h < p.heads; ++h, to += plan.q_row)
+        S::load_row(q + h * p.q_head, static_cast<int>(p.dim), to);
+    }
+  }
+
+  // ---- Keys ---------------------------------------------------------------------------------------------------------
+
+  void run() const {
+    int64_t first = task.end;
+    int64_t last = task.begin;
+    for (int64_t t = 0; t < rows(); ++t) {
+      if (p.selects) best(t).clear();
+      if (!needs_scores(p, row(t))) continue;
+      first = row(t).begin < first ? row(t).begin : first;
+      last = row(t).end > last ? row(t).end : last;
+    }
+    if (first < task.begin) first = task.begin;
+    if (last > task.end) last = task.end;
+    first = task.begin + (first - task.begin) / kKeyTile * kKeyTile;
+    if (first >= last) first = last = task.begin;
+    if (!p.selects) {
+      for (int64_t t = 0; t < rows(); ++t) {
+        clear(t, task.begin, first);
+        clear(t, last, task.end);
+      }
+    }
+    if (first == last) return;
+    load_rows();
+    Keys keys;
+    for (int64_t begin = first; begin < last; begin += kKeyTile) {
+      locate(row(0), begin, begin + kKeyTile < last ? begin + kKeyTile : last, &keys);
+      score_keys(keys, see(keys));
+    }
+  }
+
+  // Keys [begin, end) of the row's request. Those of a request without pages are counted from its first on.
+  void locate(const Row& r, int64_t begin, int64_t end, Keys* keys) const {
+    keys->begin = begin;
+    keys->end = end;
+    keys->count = locate_keys(p.k, p.pages, Sequence{}, r.request, 0, begin, static_cast<int>(end - begin), keys->row,
+                              keys->place);
+  }
+
+  // Notes which rows see which of the keys, and returns how many rows see some. The others have nothing there.
+  int64_t see(const Keys& keys) const {
+    int32_t* const active = at<int32_t>(plan.scratch.active);
+    int64_t count = 0;
+    for (int64_t t = 0; t < rows(); ++t) {
+      const Row& r = row(t);
+      const int low = needs_scores(p, r) ? places_before(keys.place, keys.count, r.begin - keys.begin) : 0;
+      const int high = needs_scores(p, r) ? places_before(keys.place, keys.count, r.end - keys.begin) : 0;
+      if (low < high) {
+        at<int32_t>(plan.scratch.low)[t] = low;
+        at<int32_t>(plan.scratch.high)[t] = high;
+        active[count++] = static_cast<int32_t>(t);
+      } else if (!p.selects) {
+        clear(t, keys.begin, keys.end);
+      }
+    }
+    return count;
+  }
+
+  // The first rows, which pack the keys, pack all that any row sees.
+  void score_keys(const Keys& keys, int64_t active) const {
+    for (int64_t first = 0; first < active; first += plan.group_tokens) {
+      const int64_t end = first + plan.group_tokens < active ? first + plan.group_tokens : active;
+      const int most = most_seen(first == 0 ? 0 : first, first == 0 ? active : end);
+      score_rows(keys, first, end, most, first == 0, active * p.heads > plan.group_tokens * plan.group_heads);
+    }
+  }
+
+  // Keys that one of the active rows [first, end) sees are among the first so many.
+  int most_seen(int64_t first, int64_t end) const {
+    int most = 0;
+    for (int64_t a = first; a < end; ++a) {
+      const int high = at<int32_t>(plan.scratch.high)[at<int32_t>(plan.scratch.active)[a]];
+      most = high > most ? high : most;
+    }
+    return most;
+  }
+
+  // ---- Scores -------------------------------------------------------------------------------------------------------
+
+  void score_rows(const Keys& keys, int64_t first, int64_t end, int most, bool packs, bool keeps) const {
+    const int32_t* const active = at<int32_t>(plan.scratch.active) + first;
+    const typename S::Keys tile = {keys.row, keys.count, p.k.token};
+    const operand* q[kGroupRows];
+    float* dots[kGroupRows];
+    for (int64_t head = 0; head < p.heads; head += plan.group_heads) {
+      const int64_t heads = p.heads - head < plan.group_heads ? p.heads - head : plan.group_heads;
+      int n = 0;
+      for (int64_t a = 0; a < end - first; ++a) {
+        for (int64_t h = head; h < head + heads; ++h, ++n) {
+          q[n] = at<operand>(plan.scratch.q) + (active[a] * p.heads + h) * plan.q_row;
+          dots[n] = at<float>(plan.scratch.dots) + n * plan.dot_row;
+        }
+      }
+      S::multiply(tile, static_cast<int>(p.dim), most, packs && head == 0, keeps, n, q, dots,
+                  at<operand>(plan.scratch.packed));
+      for (int64_t a = 0; a < end - first; ++a) add_heads(active[a], dots + a * heads, head, heads, sums(a));
+    }
+    for (int64_t a = 0; a < end - first; ++a) keep(keys, active[a], sums(a));
+  }
+
+  float* sums(int64_t a) const { return at<float>(plan.scratch.sums) + a * plan.dot_row; }
+
+  // Heads are added in their order, and the sum is scaled at the end. A maximum with a NaN on the right is NaN.
+  void add_heads(int64_t t, const float* const* dots, int64_t head, int64_t heads, float* to) const {
+    float weight[kGroupRows];
+    if (p.weights != nullptr) {
+      const float* w = p.weights + offset(p, p.weights_stride, first_row() + t);
+      for (int64_t h = 0; h < heads; ++h) weight[h] = w[(head + h) * p.weights_head];
+    }
+    const bool last = head + heads == p.heads;
+    const vec zero = Isa::set1(0.0f);
+    const int high = at<int32_t>(plan.scratch.high)[t];
+    for (int i = 0; i < high; i += kLanes) {
+      vec sum = head == 0 ? zero : Isa::load(to + i);
+      if (p.weights == nullptr) {
+        for (int64_t h = 0; h < heads; ++h) sum = Isa::add(Isa::max(zero, Isa::load(dots[h] + i)), sum);
+      } else {
+        for (int64_t h = 0; h < heads; ++h) {
+          sum = Isa::fma(Isa::max(zero, Isa::load(dots[h] + i)), Isa::set1(weight[h]), sum);
+        }
+      }
+      Isa::store(to + i, last ? Isa::mul(sum, Isa::set1(p.scale)) : sum);
+    }
+  }
+
+  // ---- What becomes of them -----------------------------------------------------------------------------------------
+
+  // use(i, end, key): scores [i, end) are those of keys from `key` on, in a row.
+  template <class Use>
+  void for_each_run(const Keys& keys, int64_t t, const Use& use) const {
+    const int high = at<int32_t>(plan.scratch.high)[t];
+    for (int i = at<int32_t>(plan.scratch.low)[t]; i < high;) {
+      int end = keys.count == keys.end - keys.begin ? high : i + 1;
+      while (end < high && keys.place[end] == keys.place[end - 1] + 1) ++end;
+      use(i, end, keys.begin + keys.place[i]);
+      i = end;
+    }
+  }
+
+  void keep(const Keys& keys, int64_t t, const float* scores) const {
+    if (p.selects) {
+      const Best<Isa> to = best(t);
+      for_each_run(keys, t, [&](int i, int end, int64_t key) { to.add(scores, i, end, key - i); });
+      return;
+    }
+    int64_t done = keys.begin;
+    for_each_run(keys, t, [&](int i, int end, int64_t key) {
+      clear(t, done, key);
+      store(t, key, scores + i, end - i);
+      done = key + end - i;
+    });
+    clear(t, done, keys.end);
+  }
+
+  void store(int64_t t, int64_t key, const float* scores, int n) const {
+    float* const to = p.scores + offset(p, p.scores_stride, first_row() + t) + key * p.scores_column;
+    if (p.scores_column == 1) {
+      for (int i = 0; i < n; i += kLanes) Isa::store_first(to + i, Isa::load(scores + i), n - i);
+    } else {
+      for (int i = 0; i < n; ++i) to[i * p.scores_column] = scores[i];
+    }
+  }
+
+  void clear(int64_t t, int64_t begin, int64_t end) const {
+    float* const to = p.scores + offset(p, p.scores_stride, first_row() + t);
+    for (int64_t i = begin; i < end; ++i) to[i * p.scores_column] = -INFINITY;
+  }
+
+  // ---- Lists --------------------------------------------------------------------------------------------------------
+
+  // The keys that a row sees, where these are not more than it keeps.
+  void list_all(const Row& r, const Best<Isa>& list) const {
+    list.clear();
+    Keys keys;
+    for (int64_t begin = r.begin; begin < r.end; begin += kKeyTile) {
+      locate(r, begin, begin + kKeyTile < r.end ? begin + kKeyTile : r.end, &keys);
+      for (int i = 0; i < keys.count; ++i) list.push(0, static_cast<int32_t>(begin + keys.place[i]));
+    }
+  }
+
+  // The best keys of a row from those of its chunks.
+  void merge(int64_t t, const char* chunks, size_t stride, const Best<Isa>& list) const {
+    list.clear();
+    for (int64_t c = 0; c < plan.chunks; ++c) {
+      const char* data = chunks + static_cast<size_t>(c) * stride + static_cast<size_t>(t) * plan.best_bytes;
+      list.add(Best<Isa>{p.topk, plan.best_capacity, const_cast<char*>(data)});
+    }
+    list.reduce();
+  }
+
+  void write_list(int64_t t, const Best<Isa>& list) const {
+    const int64_t r = first_row() + t;
+    const int64_t count = list.head()->count;
+    if (p.ids != nullptr) {
+      int32_t* const to = p.ids + offset(p, p.ids_stride, r);
+      for (int64_t i = 0; i < p.topk; ++i) to[i * p.ids_entry] = i < count ? list.ids()[i] : -1;
+    }
+    if (p.tokens != nullptr) {
+      for (int64_t i = count; i < p.topk; ++i) list.ids()[i] = -1;
+      int32_t* const to = p.tokens + offset(p, p.tokens_stride, r);
+      expand_blocks::expand_row(list.ids(), 1, p.topk, row(t).position, p.visibility.block, to, p.tokens_entry);
+    }
+  }
+
+  static void score(const Problem& p, const Plan& plan, const Task& task, char* scratch) {
+    QsaScore{p, plan, task, scratch}.run();
+  }
+
+  static void write(const Problem& p, const Plan& plan, int64_t tile, const char* chunks, size_t stride,
+                    char* scratch) {
+    const Task task = {tile, 0, 0, nullptr};
+    const QsaScore self{p, plan, task, scratch};
+    const Best<Isa> list = {p.topk, plan.best_capacity, scratch + plan.scratch.list};
+    for (int64_t t = 0; t < self.rows(); ++t) {
+      if (needs_scores(p, self.row(t))) {
+        self.merge(t, chunks, stride, list);
+      } else {
+        self.list_all(self.row(t), list);
+      }
+      self.write_list(t, list);
+    }
+  }
+
+  static constexpr Kernel kernel() { return {score, write, kLanes, Isa::kPair}; }
+};
+
+}  // namespace tessera::qsa_score
+
+#endif  // TESSERA_OPS_QSA_SCORE_KERNEL_H_

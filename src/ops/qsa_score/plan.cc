@@ -1,0 +1,69 @@
+#include "ops/qsa_score/plan.h"
+
+#include <algorithm>
+
+#include "ops/layout.h"
+#include "tile/best.h"
+
+namespace tessera::qsa_score {
+namespace {
+
+void cut_heads(const Problem& p, Plan* plan) {
+  plan->group_heads = std::min<int64_t>(p.heads, kGroupRows);
+  plan->group_tokens = kGroupRows / plan->group_heads;
+}
+
+void size_lists(const Problem& p, Plan* plan) {
+  if (!p.selects) return;
+  plan->best_capacity = std::max(list_entries(p, p.most_keys), p.tokens != nullptr ? p.topk : 0);
+  Layout list;
+  list.add(1, sizeof(BestHead));
+  list.add(plan->best_capacity, 2 * sizeof(int32_t));
+  plan->best_bytes = list.bytes();
+}
+
+// Few tiles cannot occupy the machine. A part of a call cannot wait for the others' chunks.
+void cut_keys(const Problem& p, bool whole, Plan* plan) {
+  plan->chunks = 1;
+  if (whole && p.tiles <= kSplitTiles) {
+    const double lists = static_cast<double>(p.tiles * p.tile_rows) * static_cast<double>(plan->best_bytes);
+    const auto most = static_cast<int64_t>(static_cast<double>(kSplitBytes) / std::max(lists, 1.0));
+    plan->chunks = std::clamp<int64_t>(p.most_keys / kChunkKeys, 1, std::max<int64_t>(most, 1));
+  }
+  plan->chunk_keys = round_up(std::max<int64_t>(ceil_div(p.most_keys, plan->chunks), 1), kKeyTile);
+  plan->chunks = std::max<int64_t>(1, ceil_div(p.most_keys, plan->chunk_keys));
+}
+
+}  // namespace
+
+Plan make_plan(const Problem& p, const Kernel& kernel, bool whole, int workers) {
+  Plan plan = {};
+  plan.kernel = &kernel;
+  cut_heads(p, &plan);
+  size_lists(p, &plan);
+  cut_keys(p, whole, &plan);
+  plan.q_row = round_up(p.dim, kernel.lanes * kernel.pair);
+  plan.dot_row = kKeyTile + kernel.lanes;  // read in whole vectors from any key on
+
+  Scratch& s = plan.scratch;
+  Layout scratch;
+  s.q = scratch.add(p.tile_rows * p.heads * plan.q_row, 4 / kernel.pair);
+  s.active = scratch.add(p.tile_rows, sizeof(int32_t));
+  s.low = scratch.add(p.tile_rows, sizeof(int32_t));
+  s.high = scratch.add(p.tile_rows, sizeof(int32_t));
+  s.dots = scratch.add(kGroupRows * plan.dot_row, sizeof(float));
+  s.sums = scratch.add(plan.group_tokens * plan.dot_row, sizeof(float));
+  s.packed = scratch.add(kKeyTile * ceil_div(p.dim, kernel.pair), 4);
+  const auto list_bytes = static_cast<int64_t>(plan.best_bytes);
+  s.best = scratch.add(plan.chunks == 1 ? p.tile_rows : 0, list_bytes);
+  s.list = scratch.add(1, list_bytes);
+  s.bytes = scratch.bytes();
+
+  Layout workspace;
+  plan.best = workspace.add(plan.chunks == 1 ? 0 : p.tiles * plan.chunks * p.tile_rows, list_bytes);
+  plan.workers = workspace.add(workers, static_cast<int64_t>(s.bytes));
+  plan.bytes = workspace.bytes();
+  return plan;
+}
+
+}  // namespace tessera::qsa_score

@@ -1,0 +1,77 @@
+// How a checked call is cut into tasks. A function of the problem, the variant and whether this call does the whole work;
+// no choice here changes a bit of the result, except through the variant.
+#ifndef TESSERA_OPS_QSA_SCORE_PLAN_H_
+#define TESSERA_OPS_QSA_SCORE_PLAN_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "ops/qsa_score/problem.h"
+
+namespace tessera::qsa_score {
+
+struct Kernel;
+
+// Keys that are packed and scored at a time.
+constexpr int64_t kKeyTile = 128;
+// (row, head) pairs that go through the micro-kernel together, if a row has no more heads.
+constexpr int kGroupRows = 48;
+// Where there are no more tiles than this, each is cut along the keys, into chunks of at least so many.
+constexpr int64_t kSplitTiles = 32;
+constexpr int64_t kChunkKeys = 4096;
+// And no more chunks than whose lists take so much.
+constexpr int64_t kSplitBytes = int64_t{16} << 20;
+
+// Offsets of one worker's arrays in its scratch, in bytes. T = rows of a tile.
+struct Scratch {
+  size_t q;       // operand [T * heads][q_row]
+  size_t active;  // int32 [T]: rows that see keys of the key tile
+  size_t low;     // int32 [T]: of those keys, the first that each of them sees ...
+  size_t high;    // int32 [T]: ... and where they end
+  size_t dots;    // f32 [kGroupRows][dot_row]
+  size_t sums;    // f32 [kGroupRows][dot_row]: scores of rows
+  size_t packed;  // one key tile
+  size_t best;    // lists [T] of tile/best.h, if the call selects and has one chunk
+  size_t list;    // one more
+  size_t bytes;
+};
+
+struct Plan {
+  const Kernel* kernel;
+  int64_t group_tokens;  // query rows that go through the micro-kernel together ...
+  int64_t group_heads;   // ... with so many heads of each at a time
+  int64_t chunk_keys;
+  int64_t chunks;         // > 1: each chunk keeps its best keys, which are then merged
+  int64_t best_capacity;  // entries of a list of best keys
+  size_t best_bytes;      // of a list
+  int64_t q_row;          // operands per row of q, padded
+  int64_t dot_row;        // f32 per row of dots, padded
+  Scratch scratch;
+  // Offsets in the workspace, in bytes.
+  size_t best;     // lists [tiles][chunks][T], where there are more chunks than one
+  size_t workers;  // [workers][scratch.bytes]
+  size_t bytes;
+};
+
+// What the kernel is to do: tile `tile` against keys [begin, end). Scores of these columns are written; or the best of
+// these keys are collected at `best`.
+struct Task {
+  int64_t tile;
+  int64_t begin, end;
+  char* best;
+};
+
+// The steps of a call for one ISA and dtype, and the numbers of the ISA struct that a plan needs.
+struct Kernel {
+  void (*score)(const Problem&, const Plan&, const Task&, char* scratch);
+  // Writes the lists of a tile from the best keys of its chunks, which are `stride` bytes apart.
+  void (*write)(const Problem&, const Plan&, int64_t tile, const char* best, size_t stride, char* scratch);
+  int lanes;
+  int pair;
+};
+
+Plan make_plan(const Problem& p, const Kernel& kernel, bool whole, int workers);
+
+}  // namespace tessera::qsa_score
+
+#endif  // TESSERA_OPS_QSA_SCORE_PLAN_H_

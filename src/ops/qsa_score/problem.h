@@ -1,0 +1,117 @@
+// A checked call of QSA's indexer: scores of compressed keys, stored or turned into the best ones' ids at once.
+#ifndef TESSERA_OPS_QSA_SCORE_PROBLEM_H_
+#define TESSERA_OPS_QSA_SCORE_PROBLEM_H_
+
+#include <stdint.h>
+
+#include "core/sequences.h"
+#include "tessera/tessera.h"
+
+namespace tessera::qsa_score {
+
+constexpr int64_t kDefaultBlock = 4;
+constexpr int64_t kMaxDim = 8192;  // a row of q in f32 must stay small beside the caches
+
+// Rows of q that a task takes together: so many that packing the keys for each of them costs little, so few that they stay
+// in L2 (196 KB in f32 at D = 128) beside a packed key tile.
+constexpr int64_t kTileRows = 384;
+// A tile whose lists of best keys would take more than this gets fewer.
+constexpr int64_t kTileBytes = int64_t{8} << 20;
+// What a list holds besides the keys to keep: a key tile's scores must fit, and the fuller it may get, the less often it
+// is cut down.
+constexpr int64_t kListSlack = 128;
+
+// A row of queries: its request, the compressed keys [begin, end) that it sees, and its position in tokens (-1: none).
+// And, at index i of the table, the first row of tile i.
+struct Row {
+  int64_t tile;
+  int32_t request, position;
+  int32_t begin, end;
+};
+
+// Strides of a tensor whose first axes are the rows: [B, Q, ...], or packed [R, ...].
+struct RowStrides {
+  int64_t request, row;
+};
+
+// A strided int32 [B, Q] or [R].
+struct RowInts {
+  const int32_t* data;  // null: not given
+  RowStrides stride;
+};
+
+// What says which keys a row sees: its position, an interval, or a count.
+struct Visibility {
+  int64_t block;  // by position: tokens per key; 0: not by position
+  Ints cu_q, token_to_req;
+  RowInts positions;
+  Ints seq_lens_q, seq_lens_k;
+  Ints row_starts, row_ends;
+  RowInts context_lens;
+};
+
+struct Problem {
+  int64_t requests;     // B
+  int64_t rows;         // R of all requests
+  int64_t row_axis;     // Q of [B, Q, ...]; R if packed
+  int64_t heads;        // Hi
+  int64_t dim;          // D
+  int64_t keys;         // that a request can have
+  int64_t tile_tokens;  // query rows of a tile, at most
+  float scale;
+  tessera_dtype dtype;
+
+  const void* q;  // strides in elements, feature stride 1
+  RowStrides q_stride;
+  int64_t q_head;
+  const float* weights;  // null: 1
+  RowStrides weights_stride;
+  int64_t weights_head;
+  KeyView k;
+  Paging pages;
+  Visibility visibility;
+
+  bool selects;   // the topk best keys, else scores
+  float* scores;  // [R][columns]
+  RowStrides scores_stride;
+  int64_t scores_column;
+  int64_t columns;
+  int64_t topk;
+  int32_t* ids;  // null: not wanted
+  RowStrides ids_stride;
+  int64_t ids_entry;
+  int32_t* tokens;  // null: not wanted
+  RowStrides tokens_stride;
+  int64_t tokens_entry;
+
+  // Once resolved.
+  const Row* table;  // [R]
+  int64_t tiles;
+  int64_t tile_rows;  // of the largest
+  int64_t most_keys;  // the largest `end`
+};
+
+// Static, so that files built with ISA flags keep their own copies.
+
+static inline int64_t offset(const Problem& p, const RowStrides& s, int64_t row) {
+  return row / p.row_axis * s.request + row % p.row_axis * s.row;
+}
+
+// Tile i is rows [tile_begin, tile_end), all of one request.
+static inline int64_t tile_begin(const Problem& p, int64_t i) { return p.table[i].tile; }
+static inline int64_t tile_end(const Problem& p, int64_t i) { return i + 1 < p.tiles ? p.table[i + 1].tile : p.rows; }
+
+// Entries of a list of the best keys among `keys`.
+static inline int64_t list_entries(const Problem& p, int64_t keys) {
+  return (p.topk < keys / 3 ? 3 * p.topk : keys) + kListSlack;
+}
+
+// Whether a row's keys must be scored.
+static inline bool needs_scores(const Problem& p, const Row& row) {
+  const int64_t visible = row.end - row.begin;
+  return p.selects ? visible > p.topk : visible > 0;
+}
+
+}  // namespace tessera::qsa_score
+
+#endif  // TESSERA_OPS_QSA_SCORE_PROBLEM_H_
