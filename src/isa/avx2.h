@@ -30,9 +30,17 @@ struct avx2 {
   static vec mul(vec a, vec b) { return _mm256_mul_ps(a, b); }
   static vec fma(vec a, vec b, vec c) { return _mm256_fmadd_ps(a, b, c); }
   static vec max(vec a, vec b) { return _mm256_max_ps(a, b); }
-  static bool any_greater(vec a, vec b) { return _mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_GT_OQ)) != 0; }
+  static unsigned greater(vec a, vec b) {
+    return static_cast<unsigned>(_mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_GT_OQ)));
+  }
   static unsigned not_at_most(vec a, vec b) {
     return static_cast<unsigned>(_mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_NLE_UQ)));
+  }
+  static int store_chosen(float* to, int32_t* ids, vec a, int32_t first_id, unsigned bits) {
+    const __m256i order = _mm256_cvtepu8_epi32(_mm_cvtsi64_si128(static_cast<int64_t>(kOrder.lanes[bits])));
+    _mm256_storeu_ps(to, _mm256_permutevar8x32_ps(a, order));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(ids), _mm256_add_epi32(_mm256_set1_epi32(first_id), order));
+    return __builtin_popcount(bits);
   }
   static __m256i first_mask(int n) {
     return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
@@ -123,6 +131,20 @@ struct avx2 {
   static void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
 
  private:
+  // For each set of lanes, their numbers in increasing order, a byte each.
+  struct Order {
+    uint64_t lanes[256] = {};
+    constexpr Order() {
+      for (unsigned bits = 0; bits < 256; ++bits) {
+        int n = 0;
+        for (unsigned lane = 0; lane < 8; ++lane) {
+          if ((bits >> lane & 1) != 0) lanes[bits] |= uint64_t{lane} << (8 * n++);
+        }
+      }
+    }
+  };
+  static const Order kOrder;
+
   static __m128i load_u16(const void* p, int n) {
     if (n >= kLanes) return _mm_loadu_si128(static_cast<const __m128i*>(p));
     uint16_t part[kLanes] = {};
@@ -139,6 +161,8 @@ struct avx2 {
     for (int i = 0; i < n; ++i) static_cast<uint16_t*>(p)[i] = part[i];
   }
 };
+
+inline constexpr avx2::Order avx2::kOrder;
 
 }  // namespace tessera
 

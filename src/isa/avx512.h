@@ -29,8 +29,16 @@ struct Avx512 {
   static vec mul(vec a, vec b) { return _mm512_mul_ps(a, b); }
   static vec fma(vec a, vec b, vec c) { return _mm512_fmadd_ps(a, b, c); }
   static vec max(vec a, vec b) { return _mm512_max_ps(a, b); }
-  static bool any_greater(vec a, vec b) { return _mm512_cmp_ps_mask(a, b, _CMP_GT_OQ) != 0; }
+  static unsigned greater(vec a, vec b) { return _mm512_cmp_ps_mask(a, b, _CMP_GT_OQ); }
   static unsigned not_at_most(vec a, vec b) { return _mm512_cmp_ps_mask(a, b, _CMP_NLE_UQ); }
+  static int store_chosen(float* to, int32_t* ids, vec a, int32_t first_id, unsigned bits) {
+    const __m512i lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    const auto mask = static_cast<__mmask16>(bits);
+    const __m512i id = _mm512_add_epi32(_mm512_set1_epi32(first_id), lanes);
+    _mm512_storeu_ps(to, _mm512_maskz_compress_ps(mask, a));
+    _mm512_storeu_si512(ids, _mm512_maskz_compress_epi32(mask, id));
+    return __builtin_popcount(bits);
+  }
   static __mmask16 first_mask(int n) {
     return n >= kLanes ? static_cast<__mmask16>(0xffff) : static_cast<__mmask16>((1u << n) - 1);
   }

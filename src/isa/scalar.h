@@ -57,16 +57,26 @@ struct scalar {
   static vec max(vec a, vec b) {
     return each([&](int i) { return a.x[i] > b.x[i] ? a.x[i] : b.x[i]; });
   }
-  static bool any_greater(vec a, vec b) {
-    bool any = false;
-    for (int i = 0; i < kLanes; ++i) any |= a.x[i] > b.x[i];
-    return any;
+  // Comparisons give one bit for each lane, lane 0 lowest. Nothing is greater than a NaN, or less.
+  static unsigned greater(vec a, vec b) {
+    unsigned bits = 0;
+    for (int i = 0; i < kLanes; ++i) bits |= a.x[i] > b.x[i] ? 1u << i : 0u;
+    return bits;
   }
-  // One bit for each lane, lane 0 lowest: not a <= b, which it is of a NaN.
   static unsigned not_at_most(vec a, vec b) {
     unsigned bits = 0;
     for (int i = 0; i < kLanes; ++i) bits |= a.x[i] <= b.x[i] ? 0u : 1u << i;
     return bits;
+  }
+  // Stores the lanes that have a bit side by side, and first_id + lane for each; may write kLanes of both. Returns how many.
+  static int store_chosen(float* to, int32_t* ids, vec a, int32_t first_id, unsigned bits) {
+    int n = 0;
+    for (int i = 0; i < kLanes; ++i) {
+      to[n] = a.x[i];
+      ids[n] = first_id + i;
+      n += static_cast<int>(bits >> i & 1);
+    }
+    return n;
   }
   // Lanes n and above become `fill`.
   static vec keep_first(vec a, int n, float fill) {

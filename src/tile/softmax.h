@@ -50,7 +50,7 @@ struct OnlineSoftmax {
     Isa::store(row.max, Isa::max(top, Isa::load(row.max)));
 
     const vec scaled = Isa::mul(top, Isa::set1(scale));
-    if (Isa::any_greater(scaled, Isa::set1(*row.m + kSlack))) raise(Isa::reduce_max(scaled), row, o_vecs);
+    if (Isa::greater(scaled, Isa::set1(*row.m + kSlack)) != 0) raise(Isa::reduce_max(scaled), row, o_vecs);
 
     const vec factor = Isa::set1(scale);
     const vec minus_m = Isa::set1(-*row.m);

@@ -53,7 +53,7 @@ struct QsaScore {
   int64_t rows() const { return tile_end(p, task.tile) - first_row(); }
   const Row& row(int64_t t) const { return p.table[first_row() + t]; }
   Best<Isa> best(int64_t t) const {
-    return {p.topk, plan.best_capacity, task.best + static_cast<size_t>(t) * plan.best_bytes};
+    return {p.topk, plan.best_capacity, NAN, task.best + static_cast<size_t>(t) * plan.best_bytes};
   }
 
   void load_rows() const {
@@ -157,6 +157,7 @@ struct QsaScore {
           dots[n] = at<float>(plan.scratch.dots) + n * plan.dot_row;
         }
       }
+      if (!p.selects && head == 0) fetch_scores(keys, active, end - first);
       S::multiply(tile, static_cast<int>(p.dim), most, packs && head == 0, keeps, n, q, dots,
                   at<operand>(plan.scratch.packed));
       for (int64_t a = 0; a < end - first; ++a) add_heads(active[a], dots + a * heads, head, heads, sums(a));
@@ -164,28 +165,54 @@ struct QsaScore {
     for (int64_t a = 0; a < end - first; ++a) keep(keys, active[a], sums(a));
   }
 
+  // The lines that scores will be stored to, while there is time: rows of scores lie pages apart.
+  void fetch_scores(const Keys& keys, const int32_t* active, int64_t count) const {
+    if (p.scores_column != 1) return;
+    for (int64_t a = 0; a < count; ++a) {
+      const float* const to = p.scores + offset(p, p.scores_stride, first_row() + active[a]) + keys.begin;
+      for (int64_t i = 0; i < keys.end - keys.begin; i += 16) Isa::prefetch(to + i);
+    }
+  }
+
   float* sums(int64_t a) const { return at<float>(plan.scratch.sums) + a * plan.dot_row; }
 
-  // Heads are added in their order, and the sum is scaled at the end. A maximum with a NaN on the right is NaN.
+  // Adds the positive parts of the dots of `heads` heads from `head` on, in their order, and scales with the last one.
   void add_heads(int64_t t, const float* const* dots, int64_t head, int64_t heads, float* to) const {
+    const float* weights = nullptr;
     float weight[kGroupRows];
     if (p.weights != nullptr) {
-      const float* w = p.weights + offset(p, p.weights_stride, first_row() + t);
-      for (int64_t h = 0; h < heads; ++h) weight[h] = w[(head + h) * p.weights_head];
+      const float* w = p.weights + offset(p, p.weights_stride, first_row() + t) + head * p.weights_head;
+      for (int64_t h = 0; h < heads; ++h) weight[h] = w[h * p.weights_head];
+      weights = weight;
     }
-    const bool last = head + heads == p.heads;
-    const vec zero = Isa::set1(0.0f);
     const int high = at<int32_t>(plan.scratch.high)[t];
-    for (int i = 0; i < high; i += kLanes) {
-      vec sum = head == 0 ? zero : Isa::load(to + i);
-      if (p.weights == nullptr) {
-        for (int64_t h = 0; h < heads; ++h) sum = Isa::add(Isa::max(zero, Isa::load(dots[h] + i)), sum);
-      } else {
-        for (int64_t h = 0; h < heads; ++h) {
-          sum = Isa::fma(Isa::max(zero, Isa::load(dots[h] + i)), Isa::set1(weight[h]), sum);
-        }
+    for (int64_t h = 0; h < heads; h += 4) {
+      const bool first = head + h == 0;
+      const float scale = head + h + 4 >= p.heads ? p.scale : 1.0f;
+      const float* const w = weights == nullptr ? nullptr : weights + h;
+      switch (heads - h < 4 ? heads - h : 4) {
+        case 1: add_few<1>(dots + h, w, first, scale, high, to); break;
+        case 2: add_few<2>(dots + h, w, first, scale, high, to); break;
+        case 3: add_few<3>(dots + h, w, first, scale, high, to); break;
+        default: add_few<4>(dots + h, w, first, scale, high, to);
       }
-      Isa::store(to + i, last ? Isa::mul(sum, Isa::set1(p.scale)) : sum);
+    }
+  }
+
+  // A maximum with a NaN on the right is NaN.
+  template <int kN>
+  static void add_few(const float* const* dots, const float* weights, bool first, float scale, int high, float* to) {
+    const vec zero = Isa::set1(0.0f);
+    const vec factor = Isa::set1(scale);
+    const float* d[kN];
+    for (int h = 0; h < kN; ++h) d[h] = dots[h];
+    for (int i = 0; i < high; i += kLanes) {
+      vec sum = first ? zero : Isa::load(to + i);
+      for (int h = 0; h < kN; ++h) {
+        const vec x = Isa::max(zero, Isa::load(d[h] + i));
+        sum = weights == nullptr ? Isa::add(x, sum) : Isa::fma(x, Isa::set1(weights[h]), sum);
+      }
+      Isa::store(to + i, Isa::mul(sum, factor));
     }
   }
 
@@ -240,7 +267,7 @@ struct QsaScore {
     Keys keys;
     for (int64_t begin = r.begin; begin < r.end; begin += kKeyTile) {
       locate(r, begin, begin + kKeyTile < r.end ? begin + kKeyTile : r.end, &keys);
-      for (int i = 0; i < keys.count; ++i) list.push(0, static_cast<int32_t>(begin + keys.place[i]));
+      for (int i = 0; i < keys.count; ++i) list.append(static_cast<int32_t>(begin + keys.place[i]));
     }
   }
 
@@ -249,7 +276,7 @@ struct QsaScore {
     list.clear();
     for (int64_t c = 0; c < plan.chunks; ++c) {
       const char* data = chunks + static_cast<size_t>(c) * stride + static_cast<size_t>(t) * plan.best_bytes;
-      list.add(Best<Isa>{p.topk, plan.best_capacity, const_cast<char*>(data)});
+      list.merge({p.topk, plan.best_capacity, NAN, const_cast<char*>(data)});
     }
     list.reduce();
   }
@@ -276,7 +303,7 @@ struct QsaScore {
                     char* scratch) {
     const Task task = {tile, 0, 0, nullptr};
     const QsaScore self{p, plan, task, scratch};
-    const Best<Isa> list = {p.topk, plan.best_capacity, scratch + plan.scratch.list};
+    const Best<Isa> list = {p.topk, plan.best_capacity, NAN, scratch + plan.scratch.list};
     for (int64_t t = 0; t < self.rows(); ++t) {
       if (needs_scores(p, self.row(t))) {
         self.merge(t, chunks, stride, list);

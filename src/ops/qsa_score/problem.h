@@ -17,9 +17,9 @@ constexpr int64_t kMaxDim = 8192;  // a row of q in f32 must stay small beside t
 constexpr int64_t kTileRows = 384;
 // A tile whose lists of best keys would take more than this gets fewer.
 constexpr int64_t kTileBytes = int64_t{8} << 20;
-// What a list holds besides the keys to keep: a key tile's scores must fit, and the fuller it may get, the less often it
+// What a list holds besides the keys to keep: a key tile's scores and a vector must fit, and the fuller it may get, the less often it
 // is cut down.
-constexpr int64_t kListSlack = 128;
+constexpr int64_t kListSlack = 144;
 
 // A row of queries: its request, the compressed keys [begin, end) that it sees, and its position in tokens (-1: none).
 // And, at index i of the table, the first row of tile i.
