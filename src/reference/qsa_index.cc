@@ -77,7 +77,8 @@ struct Queries {
   double scale;
 };
 
-// What a row sees: keys [begin, end) of a request, as far as they exist.
+// What a row sees: keys [begin, end) of a request, as far as they exist. The position is that in tokens, of which
+// seq_lens_k leaves so many; -1: no token is seen.
 struct Sight {
   int64_t request = 0, begin = 0, end = 0;
   int64_t position = -1;
@@ -146,11 +147,9 @@ struct Index {
       if (!place(t, &sight.request, &index)) continue;
       if (lens_q.given() && index >= integer(lens_q, sight.request)) continue;
       sight.position = positions.given() ? integer(positions, t) : index;
-      if (sight.position < 0) continue;
+      if (lens_k.given()) sight.position = std::min(sight.position, integer(lens_k, sight.request) - 1);
+      sight.position = std::max<int64_t>(sight.position, -1);
       sight.end = std::min((sight.position + 1) / block, storage.count);
-      if (lens_k.given()) {
-        sight.end = std::min(sight.end, std::max<int64_t>(integer(lens_k, sight.request), 0) / block);
-      }
       all.back() = sight;
     }
     return all;
