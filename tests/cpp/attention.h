@@ -238,6 +238,16 @@ inline tessera_context with_variant(const char* variant) {
   return context;
 }
 
+// Runs body(context) for each variant that takes the dtype.
+template <class Body>
+void for_each_variant(tessera_dtype dtype, const Body& body) {
+  for (const std::string& variant : variants()) {
+    if (!takes(variant, dtype)) continue;
+    SCOPED_TRACE(variant + " " + dtype_name(dtype));
+    body(with_variant(variant.c_str()));
+  }
+}
+
 }  // namespace tessera::test
 
 #endif  // TESSERA_TESTS_ATTENTION_H_

@@ -163,26 +163,6 @@ struct Index {
   reference::Selection expected_lists() const { return reference::msa_select(select_args(indices_tensor())); }
 };
 
-// Within the bound of a score; infinities and NaN exactly.
-inline testing::AssertionResult scores_within(const TestTensor& scores, const reference::BlockScores& want) {
-  Worst worst;
-  const std::vector<double> got = scores.values().values();
-  for (size_t i = 0; i < got.size(); ++i) {
-    worst.add(static_cast<int64_t>(i), got[i], want.score[i], kScoreError * want.magnitude[i]);
-  }
-  return worst.within("scores");
-}
-
-// Runs body(context) for each variant that takes the dtype.
-template <class Body>
-void for_each_variant(tessera_dtype dtype, const Body& body) {
-  for (const std::string& variant : variants()) {
-    if (!takes(variant, dtype)) continue;
-    SCOPED_TRACE(variant + " " + dtype_name(dtype));
-    body(with_variant(variant.c_str()));
-  }
-}
-
 // Both operators, every variant, against the oracle.
 inline void expect_right(const Index& call) {
   const reference::BlockScores scores = call.expected_scores();

@@ -41,7 +41,7 @@ struct PagedSelect {
 };
 
 template <class Body>
-void for_each_variant(tessera_dtype dtype, const Body& body) {
+void for_each_selector(tessera_dtype dtype, const Body& body) {
   for (Selector s : kSelectors) {
     for (const std::string& variant : variants()) {
       if (!takes(s, variant, dtype)) continue;
@@ -62,7 +62,7 @@ TEST(SelectPaged, IsTheSameAsContiguous) {
       SCOPED_TRACE(page_size);
       for (tessera_dtype dtype : {TESSERA_BF16, TESSERA_F32}) {
         const PagedSelect call(c, dtype, page_size, {c.keys, c.keys});
-        for_each_variant(dtype, [&](Selector s, const tessera_context& with) {
+        for_each_selector(dtype, [&](Selector s, const tessera_context& with) {
           EXPECT_EQ(call.run(s, with).all_bits(), call.call.run(s, with).all_bits());
         });
       }
@@ -75,7 +75,7 @@ TEST(SelectPaged, CountsTheKeysOfEachRequest) {
   const SelectCase c = {.requests = 5, .queries = 40, .keys = 300, .kv_heads = 2, .topk = 3, .block_q = 9};
   for (int64_t page_size : {3, 24, 128}) {
     const PagedSelect call(c, TESSERA_F32, page_size, {300, 0, 129, 39, 1});
-    for_each_variant(TESSERA_F32, [&](Selector s, const tessera_context& with) {
+    for_each_selector(TESSERA_F32, [&](Selector s, const tessera_context& with) {
       const TestTensor all = call.run(s, with);
       EXPECT_TRUE(selection_within(all, call.expected(s)));
       const int64_t entries = all.elements() / c.requests;
@@ -112,7 +112,7 @@ TEST(SelectPaged, KeysBehindInvalidPagesDoNotExist) {
       // The first keys of a request are missing as well, and of the second request all but a few.
       call.paged.page_table.set(0, -1);
       for (int64_t i = 0; i + 3 < call.paged.max_pages(); ++i) call.paged.page_table.set(call.paged.entry(1, i), -7);
-      for_each_variant(TESSERA_F32, [&](Selector s, const tessera_context& with) {
+      for_each_selector(TESSERA_F32, [&](Selector s, const tessera_context& with) {
         EXPECT_TRUE(selection_within(call.run(s, with), call.expected(s)));
       });
     }
@@ -126,7 +126,7 @@ TEST(SelectPaged, LengthsAreCutToWhatThePagesHold) {
   call.paged.k.fill(0.5);
   const double lengths[] = {INT_MAX, INT_MIN, -1, 81};
   for (int64_t b = 0; b < 4; ++b) call.paged.seqused_k.set(b, lengths[b]);
-  for_each_variant(TESSERA_F32, [&](Selector s, const tessera_context& with) {
+  for_each_selector(TESSERA_F32, [&](Selector s, const tessera_context& with) {
     const TestTensor got = call.run(s, with);
     EXPECT_TRUE(selection_within(got, call.expected(s)));
     EXPECT_EQ(got.get(4 * c.topk + 2), 9);  // of ten blocks in five pages, the last query's own

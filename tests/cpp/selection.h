@@ -9,12 +9,23 @@
 #include <string>
 #include <vector>
 
+#include "bounds.h"
 #include "reference/reference.h"
 #include "tensors.h"
 
 namespace tessera::test {
 
 inline constexpr double kScoreError = 1e-4;  // of a score, relative to the oracle's magnitude
+
+// Within the bound of a score; infinities and NaN exactly.
+inline testing::AssertionResult scores_within(const TestTensor& scores, const reference::BlockScores& want) {
+  Worst worst;
+  const std::vector<double> got = scores.values().values();
+  for (size_t i = 0; i < got.size(); ++i) {
+    worst.add(static_cast<int64_t>(i), got[i], want.score[i], kScoreError * want.magnitude[i]);
+  }
+  return worst.within("scores");
+}
 
 inline std::string id_text(const std::vector<int32_t>& ids) {
   std::string text;
