@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <ostream>
 #include <string>
 #include <vector>
@@ -105,6 +106,31 @@ TestTensor with_lists(const Attention& call, int64_t width, Change change) {
     for (int64_t w = 0; w < width; ++w) ids.set(i * width + w, list[static_cast<size_t>(w)]);
   }
   return ids;
+}
+
+// Bits of all elements.
+using Bits = std::vector<uint32_t>;
+
+// The workspace may hold anything, and one byte less than asked for is refused.
+template <class Args>
+void expect_same_in_workspace(const Args& args, const TestTensor& to, const Bits& want, tessera_context mine,
+                              tessera_status (*size)(const Args*, const tessera_context*, size_t*),
+                              tessera_status (*op)(const Args*, const tessera_context*)) {
+  size_t bytes = 0;
+  ASSERT_EQ(size(&args, &mine, &bytes), TESSERA_OK) << tessera_last_error();
+  const Guarded memory(bytes);
+  std::memset(memory.data(), 0xff, bytes);  // NaN in every type
+  mine.workspace = memory.data();
+  for (const size_t few : {size_t{0}, bytes / 2, bytes - 1}) {
+    if (bytes == 0) break;
+    mine.workspace_bytes = few;
+    EXPECT_EQ(op(&args, &mine), TESSERA_INVALID_ARGUMENT);
+    EXPECT_NE(std::string(tessera_last_error()).find("workspace_bytes"), std::string::npos) << tessera_last_error();
+    EXPECT_TRUE(to.untouched());
+  }
+  mine.workspace_bytes = bytes;
+  EXPECT_EQ(op(&args, &mine), TESSERA_OK) << tessera_last_error();
+  EXPECT_EQ(to.all_bits(), want);
 }
 
 }  // namespace tessera::test

@@ -3,12 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "attention_bits.h"
 #include "msa_index.h"
 
 namespace tessera::test {
@@ -33,22 +33,6 @@ const IndexCase kCalls[] = {
     {.requests = 2, .queries = 2, .keys = 20000, .heads = 2, .dim = 8, .block = 100, .keys_form = Form::kPaged},
 };
 
-struct Choice {
-  std::string variant;
-  tessera_dtype dtype;
-};
-std::vector<Choice> choices() {
-  std::vector<Choice> all;
-  for (const std::string& variant : variants()) {
-    for (tessera_dtype dtype : {TESSERA_BF16, TESSERA_F32}) {
-      if (takes(variant, dtype)) all.push_back({variant, dtype});
-    }
-  }
-  return all;
-}
-
-using Bits = std::vector<uint32_t>;
-
 class IndexBits : public testing::TestWithParam<Choice> {
  protected:
   tessera_context context() const { return with_variant(GetParam().variant.c_str()); }
@@ -58,7 +42,7 @@ class IndexBits : public testing::TestWithParam<Choice> {
   }
 };
 INSTANTIATE_TEST_SUITE_P(MsaIndex, IndexBits, testing::ValuesIn(choices()),
-                         [](const auto& test) { return test.param.variant + "_" + dtype_name(test.param.dtype); });
+                         [](const auto& test) { return test.param.name(); });
 
 TEST_P(IndexBits, AreTheSameForEveryNumberOfThreads) {
   for (const IndexCase& c : kCalls) {
@@ -94,27 +78,6 @@ TEST_P(IndexBits, AreTheSameInParts) {
       EXPECT_EQ(std::make_pair(scores.all_bits(), ids.all_bits()), want) << parts;
     }
   }
-}
-
-// The workspace may hold anything, and one byte less than asked for is refused.
-template <class Args>
-void expect_same_in_workspace(const Args& args, const TestTensor& to, const Bits& want, tessera_context mine,
-                              tessera_status (*size)(const Args*, const tessera_context*, size_t*),
-                              tessera_status (*op)(const Args*, const tessera_context*)) {
-  size_t bytes = 0;
-  ASSERT_EQ(size(&args, &mine, &bytes), TESSERA_OK) << tessera_last_error();
-  const Guarded memory(bytes);
-  std::memset(memory.data(), 0xff, bytes);  // NaN in every type
-  mine.workspace = memory.data();
-  for (const size_t few : {size_t{0}, size_t{64}, bytes - 1}) {
-    mine.workspace_bytes = few;
-    EXPECT_EQ(op(&args, &mine), TESSERA_INVALID_ARGUMENT);
-    EXPECT_NE(std::string(tessera_last_error()).find("workspace_bytes"), std::string::npos) << tessera_last_error();
-    EXPECT_TRUE(to.untouched());
-  }
-  mine.workspace_bytes = bytes;
-  EXPECT_EQ(op(&args, &mine), TESSERA_OK) << tessera_last_error();
-  EXPECT_EQ(to.all_bits(), want);
 }
 
 TEST_P(IndexBits, AreTheSameInTheCallersWorkspace) {

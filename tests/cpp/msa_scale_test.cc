@@ -1,37 +1,13 @@
 // Contexts of more elements than 32 bits count, and memory that must not grow with rows times keys.
 #include <gtest/gtest.h>
-#include <sys/mman.h>
 
-#include <algorithm>
 #include <string>
 
+#include "lazy.h"
 #include "msa_attention.h"
 
 namespace tessera::test {
 namespace {
-
-// Address space of which only the pages that are touched take memory.
-struct Lazy {
-  explicit Lazy(size_t n) : bytes(n) {
-    data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  }
-  ~Lazy() {
-    if (data != MAP_FAILED) munmap(data, bytes);
-  }
-  Lazy(const Lazy&) = delete;
-  Lazy& operator=(const Lazy&) = delete;
-
-  size_t bytes;
-  void* data;
-};
-
-tessera_tensor dense(const Lazy& memory, tessera_dtype dtype, const Shape& shape) {
-  tessera_tensor t = {memory.data, dtype, static_cast<int32_t>(shape.size()), {}, {}};
-  const Shape strides = dense_strides(shape);
-  std::copy(shape.begin(), shape.end(), t.shape);
-  std::copy(strides.begin(), strides.end(), t.stride);
-  return t;
-}
 
 class MsaScale : public testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(Msa, MsaScale, testing::ValuesIn(variants()), [](const auto& test) { return test.param; });
