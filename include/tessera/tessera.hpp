@@ -415,6 +415,111 @@ inline size_t msa_select_workspace_size(const MsaSelect& args, const Context& co
   return detail::workspace_size(tessera_msa_select_workspace_size, args.c(), context);
 }
 
+// Index queries and compressed keys, in the arguments of two operators below.
+struct QsaIndex {
+  Tensor q = {};
+  Tensor k = {};
+  Tensor weights = {};
+  std::optional<float> scale = {};
+  int64_t block_size = 4;
+  Tensor cu_seqlens_q = {};
+  Tensor token_to_req = {};
+  Tensor query_positions = {};
+  Tensor seq_lens_q = {};
+  Tensor seq_lens_k = {};
+  Tensor page_table = {};
+
+  // Points into this object.
+  tessera_qsa_index c() const {
+    const float* given = scale ? &*scale : nullptr;
+    return {q,          k,          weights,   given, block_size, cu_seqlens_q, token_to_req, query_positions,
+            seq_lens_q, seq_lens_k, page_table};
+  }
+};
+
+struct QsaIndexerMqaScore {
+  QsaIndex index = {};
+  Tensor scores = {};
+
+  // Points into this object.
+  tessera_qsa_indexer_mqa_score_args c() const { return {index.c(), scores}; }
+};
+inline void qsa_indexer_mqa_score(const QsaIndexerMqaScore& args, const Context& context = {}) {
+  detail::run(tessera_qsa_indexer_mqa_score, args.c(), context);
+}
+inline size_t qsa_indexer_mqa_score_workspace_size(const QsaIndexerMqaScore& args, const Context& context = {}) {
+  return detail::workspace_size(tessera_qsa_indexer_mqa_score_workspace_size, args.c(), context);
+}
+
+struct QsaMqaPrefill {
+  Tensor q = {};
+  Tensor k = {};
+  Tensor row_starts = {};
+  Tensor row_ends = {};
+  Tensor weights = {};
+  std::optional<float> scale = {};
+  Tensor scores = {};
+
+  // Points into this object.
+  tessera_qsa_mqa_prefill_args c() const {
+    return {q, k, row_starts, row_ends, weights, scale ? &*scale : nullptr, scores};
+  }
+};
+inline void qsa_mqa_prefill(const QsaMqaPrefill& args, const Context& context = {}) {
+  detail::run(tessera_qsa_mqa_prefill, args.c(), context);
+}
+inline size_t qsa_mqa_prefill_workspace_size(const QsaMqaPrefill& args, const Context& context = {}) {
+  return detail::workspace_size(tessera_qsa_mqa_prefill_workspace_size, args.c(), context);
+}
+
+struct QsaMqaDecode {
+  Tensor q = {};
+  Tensor k_cache = {};
+  Tensor page_table = {};
+  Tensor context_lens = {};
+  Tensor weights = {};
+  std::optional<float> scale = {};
+  Tensor scores = {};
+
+  // Points into this object.
+  tessera_qsa_mqa_decode_args c() const {
+    return {q, k_cache, page_table, context_lens, weights, scale ? &*scale : nullptr, scores};
+  }
+};
+inline void qsa_mqa_decode(const QsaMqaDecode& args, const Context& context = {}) {
+  detail::run(tessera_qsa_mqa_decode, args.c(), context);
+}
+inline size_t qsa_mqa_decode_workspace_size(const QsaMqaDecode& args, const Context& context = {}) {
+  return detail::workspace_size(tessera_qsa_mqa_decode_workspace_size, args.c(), context);
+}
+
+struct QsaSelect {
+  QsaIndex index = {};
+  int64_t topk = 512;
+  Tensor indices = {};
+  Tensor token_indices = {};
+
+  // Points into this object.
+  tessera_qsa_select_args c() const { return {index.c(), topk, indices, token_indices}; }
+};
+inline void qsa_select(const QsaSelect& args, const Context& context = {}) {
+  detail::run(tessera_qsa_select, args.c(), context);
+}
+inline size_t qsa_select_workspace_size(const QsaSelect& args, const Context& context = {}) {
+  return detail::workspace_size(tessera_qsa_select_workspace_size, args.c(), context);
+}
+
+struct TopkBlocks {
+  Tensor scores = {};
+  Tensor indices = {};
+};
+inline void topk_blocks(const TopkBlocks& a, const Context& context = {}) {
+  detail::run(tessera_topk_blocks, {a.scores, a.indices}, context);
+}
+inline size_t topk_blocks_workspace_size(const TopkBlocks& a, const Context& context = {}) {
+  return detail::workspace_size(tessera_topk_blocks_workspace_size, {a.scores, a.indices}, context);
+}
+
 }  // namespace tessera
 
 #endif  // TESSERA_TESSERA_HPP_

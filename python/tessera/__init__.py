@@ -23,6 +23,15 @@ from tessera._ops import (
     merge_states,
     moba_select,
 )
+from tessera._qsa_index import (
+    qsa_indexer_mqa_score,
+    qsa_mqa,
+    qsa_mqa_decode,
+    qsa_mqa_prefill,
+    qsa_select,
+    qsa_select_tokens,
+    topk_blocks,
+)
 
 __all__ = [
     "__version__",
@@ -45,5 +54,12 @@ __all__ = [
     "msa_sparse_attention",
     "msa_sparse_decode_attention",
     "pack_kv_blocks",
+    "qsa_indexer_mqa_score",
+    "qsa_mqa",
+    "qsa_mqa_decode",
+    "qsa_mqa_prefill",
+    "qsa_select",
+    "qsa_select_tokens",
     "set_num_threads",
+    "topk_blocks",
 ]

@@ -1,5 +1,7 @@
 #include "python/call.h"
 
+#include <cmath>
+
 namespace tessera::python {
 namespace {
 
@@ -118,6 +120,21 @@ const float* Call::optional_float(const char* name, nb::handle value) {
     refuse(PyExc_TypeError, {op_, name}, "is " + shown(value) + "; expected a float");
   }
   float_ = static_cast<float>(number);
+  return &float_;
+}
+
+const float* Call::optional_scale(nb::handle scale, nb::handle score_scale) {
+  if (!scale.is_none() && !score_scale.is_none()) {
+    refuse(PyExc_ValueError, {op_, "scale"}, "and score_scale exclude each other");
+  }
+  const bool divides = scale.is_none();
+  const char* const name = divides ? "score_scale" : "scale";
+  const nb::handle value = divides ? score_scale : scale;
+  if (optional_float(name, value) == nullptr) return nullptr;
+  if (divides) float_ = 1 / float_;
+  if (!(float_ > 0 && std::isfinite(float_))) {
+    refuse(PyExc_ValueError, {op_, name}, "is " + shown(value) + "; expected a positive number");
+  }
   return &float_;
 }
 

@@ -48,6 +48,8 @@ class Call {
   int64_t positive(const char* name, nb::handle value) const;  // 0 is C's "default"; from Python it is a mistake
   bool flag(const char* name, nb::handle value) const;
   const float* optional_float(const char* name, nb::handle value);  // None: nullptr
+  // A positive multiplier, or a positive divisor in its place.
+  const float* optional_scale(nb::handle scale, nb::handle score_scale);
 
   // An output: the given tensor, or if None a new one.
   struct Output {

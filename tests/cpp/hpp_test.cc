@@ -243,6 +243,48 @@ TEST(Hpp, SelectsByAnIndexer) {
   EXPECT_THROW(msa_select({.index = index, .topk = 0}), InvalidArgument);
 }
 
+TEST(Hpp, ScoresAndSelectsCompressedKeys) {
+  const std::vector<float> q = {1, -1}, k = {4, -2, 0, 1, 9}, weights = {1, 3};
+  const std::vector<int32_t> position = {9}, table = {2, 0}, lens = {2};
+  std::vector<float> scores(5, -7);
+  std::vector<int32_t> ids(2, -7), tokens(5, -7);
+  QsaIndex index = {.q = tensor(q.data(), {1, 1, 2, 1}),
+                    .k = tensor(k.data(), {1, 5, 1}),
+                    .scale = 2.0f,
+                    .block_size = 2,
+                    .query_positions = tensor(position.data(), {1, 1})};
+  qsa_indexer_mqa_score({.index = index, .scores = tensor(scores.data(), {1, 1, 5})});
+  EXPECT_EQ(scores, (std::vector<float>{8, 4, 0, 2, 18}));
+  const QsaSelect select = {.index = index,
+                            .topk = 2,
+                            .indices = tensor(ids.data(), {1, 1, 2}),
+                            .token_indices = tensor(tokens.data(), {1, 1, 5})};
+  qsa_select(select);
+  EXPECT_EQ(ids, (std::vector<int32_t>{0, 4}));
+  EXPECT_EQ(tokens, (std::vector<int32_t>{0, 1, 8, 9, -1}));
+  EXPECT_EQ(qsa_select_workspace_size(select), qsa_select_workspace_size(select));
+  index.weights = tensor(weights.data(), {1, 1, 2});
+  qsa_indexer_mqa_score({.index = index, .scores = tensor(scores.data(), {1, 1, 5})});
+  EXPECT_EQ(scores, (std::vector<float>{8, 12, 0, 2, 18}));
+  qsa_mqa_prefill({.q = tensor(q.data(), {1, 2, 1}),
+                   .k = tensor(k.data(), {5, 1}),
+                   .row_starts = tensor(lens.data(), {1}),
+                   .row_ends = tensor(position.data(), {1}),
+                   .scores = tensor(scores.data(), {1, 5})});
+  EXPECT_EQ(scores, (std::vector<float>{-INFINITY, -INFINITY, 0, 1, 9}));
+  qsa_mqa_decode({.q = tensor(q.data(), {1, 2, 1}),
+                  .k_cache = tensor(k.data(), {5, 1, 1}),
+                  .page_table = tensor(table.data(), {1, 2}),
+                  .context_lens = tensor(lens.data(), {1}),
+                  .scale = 0.5f,
+                  .scores = tensor(scores.data(), {1, 3})});
+  EXPECT_EQ(scores, (std::vector<float>{0, 2, -INFINITY, 1, 9}));
+  topk_blocks({.scores = tensor(scores.data(), {5}), .indices = tensor(ids.data(), {2})});
+  EXPECT_EQ(ids, (std::vector<int32_t>{1, 4}));
+  EXPECT_THROW(topk_blocks({.scores = tensor(scores.data(), {5})}), InvalidArgument);
+  EXPECT_THROW(qsa_select({.index = index, .topk = 0}), InvalidArgument);
+}
+
 TEST(Hpp, AppendsToPages) {
   const std::vector<float> k = {1, 2, 3, 4}, v = {5, 6};
   const std::vector<int32_t> slots = {3, 0};

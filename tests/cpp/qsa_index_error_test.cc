@@ -163,7 +163,8 @@ TEST(QsaErrors, OfSelections) {
   invalid("token_indices", "axis 2", [](Args& a) { --a.token_indices.shape[2]; });
   invalid("token_indices", "axis 0", [](Args& a) { ++a.token_indices.shape[0]; });
   invalid("token_indices", "overlaps indices", [](Args& a) { a.token_indices.data = a.indices.data; });
-  invalid("token_indices", "overlaps q_idx", [](Args& a) { a.index.q.data = a.token_indices.data; });
+  invalid("token_indices", "overlaps query_positions",
+          [](Args& a) { a.index.query_positions.data = a.token_indices.data; });
   invalid("token_indices", "overlaps itself", [](Args& a) { a.token_indices.stride[1] = 1; });
 }
 
