@@ -131,6 +131,13 @@ bool is_empty(const tessera_tensor& t) {
   return std::any_of(t.shape, t.shape + t.ndim, [](int64_t size) { return size == 0; });
 }
 
+tessera_tensor as_vector(tessera_tensor t) {
+  if (t.ndim != 0 || t.data == nullptr) return t;
+  t.ndim = 1;
+  t.shape[0] = t.stride[0] = 1;
+  return t;
+}
+
 void Checker::tensor(const char* name, const tessera_tensor& t, const char* axes, std::initializer_list<int> ranks,
                      std::initializer_list<tessera_dtype> dtypes) {
   if (!ok()) return;
@@ -187,6 +194,15 @@ void Checker::unit_feature(const char* name, const tessera_tensor& t) {
     return invalid(std::string(name) + " has stride " + std::to_string(t.stride[last]) +
                    " in its last axis; features lie next to each other (stride 1)");
   });
+}
+
+void Checker::per_row(const char* name, const tessera_tensor& t, const tessera_tensor& rows, const char* what,
+                      tessera_dtype dtype) {
+  const bool scalar = rows.ndim == 1;
+  require(!scalar || t.ndim == 0,
+          [&] { return invalid(std::string(name) + " has " + std::to_string(t.ndim) + " axes; expected none"); });
+  tensor(name, scalar ? as_vector(t) : t, "[...]", {scalar ? 1 : rows.ndim - 1}, {dtype});
+  for (int i = 0; i + 1 < rows.ndim; ++i) axis(name, t, i, rows.shape[i], what);
 }
 
 void Checker::output(const char* name, const tessera_tensor& t) {

@@ -18,6 +18,10 @@ int64_t dtype_size(tessera_dtype dtype);  // 0 for TESSERA_OTHER_DTYPE
 inline bool given(const tessera_tensor& t) { return t.ndim != 0; }
 bool is_empty(const tessera_tensor& t);  // has an axis of size 0
 
+// The number for the one row of a tensor of rank 1 has no axes, as which it would count as missing. Checks see a vector of
+// one.
+tessera_tensor as_vector(tessera_tensor t);
+
 class Checker {
  public:
   bool ok() const { return status_.ok(); }
@@ -36,6 +40,9 @@ class Checker {
   // Axis `axis` of t has `size`; `what` says why, "Hkv of k".
   void axis(const char* name, const tessera_tensor& t, int axis, int64_t size, const char* what);
   void unit_feature(const char* name, const tessera_tensor& t);
+  // A number for each row: the axes of `rows` without its last, which may leave none. `what`: the name of `rows`.
+  void per_row(const char* name, const tessera_tensor& t, const tessera_tensor& rows, const char* what,
+               tessera_dtype dtype);
   // No two elements of t share memory.
   void output(const char* name, const tessera_tensor& t);
   // No element of `out` shares memory with an element of `in`.

@@ -22,25 +22,6 @@ struct Name {
   char text[48];
 };
 
-// The number per row of states of rank 1 has no axes, as which it would count as missing. The checks see a vector of
-// one.
-tessera_tensor as_vector(tessera_tensor t) {
-  if (t.ndim != 0 || t.data == nullptr) return t;
-  t.ndim = 1;
-  t.shape[0] = t.stride[0] = 1;
-  return t;
-}
-
-// A number per row: the axes of `rows` without its last.
-void check_per_row(const char* name, const tessera_tensor& t, const tessera_tensor& rows, const char* what,
-                   Checker* c) {
-  const bool scalar = rows.ndim == 1;
-  c->require(!scalar || t.ndim == 0,
-             [&] { return invalid(std::string(name) + " has " + std::to_string(t.ndim) + " axes; expected none"); });
-  c->tensor(name, scalar ? as_vector(t) : t, "[...]", {scalar ? 1 : rows.ndim - 1}, {TESSERA_F32});
-  for (int axis = 0; axis + 1 < rows.ndim; ++axis) c->axis(name, t, axis, rows.shape[axis], what);
-}
-
 void check_features(const char* name, const tessera_tensor& t, const tessera_tensor& like, const char* what,
                     Checker* c) {
   c->require(!c->ok() || t.ndim == like.ndim, [&] {
@@ -63,8 +44,8 @@ void check_states(const Problem& p, const Names& names, std::initializer_list<te
     c->tensor(o.text, p.o[i], "[..., Dv]", kRanks, dtypes);
     c->same_dtype(o.text, p.o[i], first.text, p.o[0]);
     check_features(o.text, p.o[i], p.o[0], first.text, c);
-    if (p.l != nullptr) check_per_row(Name(names.list, i, names.l).text, p.l[i], p.o[0], first.text, c);
-    check_per_row(Name(names.list, i, names.m).text, p.m[i], p.o[0], first.text, c);
+    if (p.l != nullptr) c->per_row(Name(names.list, i, names.l).text, p.l[i], p.o[0], first.text, TESSERA_F32);
+    c->per_row(Name(names.list, i, names.m).text, p.m[i], p.o[0], first.text, TESSERA_F32);
   }
   if (!c->ok()) return;
   c->require(p.o[0].shape[p.o[0].ndim - 1] > 0,
@@ -120,7 +101,7 @@ Status check(const tessera_merge_states_args& args, Problem* p) {
   check_states(*p, kNames, {TESSERA_BF16, TESSERA_F16, TESSERA_F32}, &c);
   check_out(*p, kNames, {TESSERA_BF16, TESSERA_F16, TESSERA_F32}, &c);
   c.same_dtype("out", p->out, "partials[0] out", p->o[0]);
-  check_per_row("lse", p->lse, p->out, "out", &c);
+  c.per_row("lse", p->lse, p->out, "out", TESSERA_F32);
   check_disjoint("lse", as_vector(p->lse), *p, kNames, &c);
   c.disjoint("lse", as_vector(p->lse), "out", p->out);
   if (c.ok()) count_rows(p);
