@@ -343,6 +343,69 @@ TESSERA_API tessera_status tessera_msa_select(const tessera_msa_select_args* arg
 TESSERA_API tessera_status tessera_msa_select_workspace_size(const tessera_msa_select_args* args,
                                                              const tessera_context* context, size_t* bytes);
 
+// ---- QSA: compressed keys and token lists ----------------------------------------------------------------------------------
+
+// How the raw index keys of block_size tokens become the one key of their block: their mean, rounded to the keys' dtype;
+// RMSNorm, x * rsqrt(mean(x^2) + eps) * (1 + norm_weight); RoPE of the first rotary_dim features, i with i + rotary_dim / 2,
+// at the position of the block's first token. All of it in f32, and rounded once more at the end.
+typedef struct tessera_qsa_key_rule {
+  tessera_tensor norm_weight;   // [D], the keys' dtype or f32; D is at most 4096
+  int64_t block_size;           // 0: 4
+  const double* eps;            // NULL: 1e-6
+  int64_t rotary_dim;           // even, at most D; 0: no RoPE
+  const double* rope_theta;     // NULL: 1e7; pair i turns by position * rope_theta^(-2 i / rotary_dim)
+  int32_t round_intermediates;  // not 0: round the norm, cos, sin, and products and sums of RoPE to the dtype as well
+} tessera_qsa_key_rule;
+
+// All whole blocks of a prompt; tokens after the last one are not read. Blocks follow the order of tokens, whatever their
+// positions.
+typedef struct tessera_qsa_compress_keys_args {
+  tessera_tensor raw_keys;  // [B, S, D] bf16, f16 or f32
+  tessera_qsa_key_rule rule;
+  tessera_tensor positions;  // optional int32 [B, S]; absent: 0, 1, ...
+  tessera_tensor cos;        // optional f32 [B, S / block_size, rotary_dim / 2], with sin: of each block, in place of
+  tessera_tensor sin;        // positions and rope_theta
+  tessera_tensor out;        // [B, S / block_size, D], raw_keys' dtype
+} tessera_qsa_compress_keys_args;
+TESSERA_API tessera_status tessera_qsa_compress_keys(const tessera_qsa_compress_keys_args* args,
+                                                     const tessera_context* context);
+
+// The same as tokens arrive, bit for bit: row i of a request is its token seq_lens[b] + i. Each block that these tokens
+// complete goes to the cache, block g to slot g % ps of page page_table[b][g / ps], without pages to cache[b][g]. What the
+// cache has no place for (behind an invalid page, past its end) is skipped, and nothing else is written. Token t is kept
+// in row t % capacity of the request's slot of the ring, too, where later calls find it to complete its block. A call may
+// begin before the end of what was written, which so takes back all tokens from there on: up to r tokens before it if
+// capacity >= block_size - 1 + r (r drafts behind a token that is always accepted). Requests may not share the places of
+// ring and cache that they write. A negative length is 0; without a valid slot of the ring a block that began before the
+// call is skipped.
+typedef struct tessera_qsa_append_keys_args {
+  tessera_tensor raw_keys;      // [B, n, D], or packed [total, D]; bf16, f16 or f32
+  tessera_tensor cu_seqlens_q;  // packed: int32 [B + 1], see tessera_sequences
+  tessera_tensor seq_lens;      // int32 [B]: tokens of each request before this call
+  tessera_qsa_key_rule rule;
+  tessera_tensor block_positions;  // optional int32 [B, M]: of the blocks from seq_lens / block_size on
+  tessera_tensor cos;              // optional f32 [B, M, rotary_dim / 2], with sin: of the same blocks, in place of
+  tessera_tensor sin;              // block_positions and rope_theta; with either, blocks past M are skipped
+  tessera_tensor ring;             // [slots, capacity, D], raw_keys' dtype; capacity >= block_size - 1
+  tessera_tensor ring_slots;       // optional int32 [B]; absent: b
+  tessera_tensor cache;            // [B, N, D]; with page_table [P, ps, D] or [P, ps, 1, D]; raw_keys' dtype
+  tessera_tensor page_table;       // int32 [B, max_pages]
+} tessera_qsa_append_keys_args;
+TESSERA_API tessera_status tessera_qsa_append_keys(const tessera_qsa_append_keys_args* args,
+                                                   const tessera_context* context);
+
+// The tokens up to the row's position of each selected block, in the order of the ids, then those of the incomplete block
+// that the position lies in, unless an id has named it, then -1. Ids that are negative or begin after the position, and all
+// of a row with a negative position, give nothing.
+typedef struct tessera_qsa_expand_blocks_args {
+  tessera_tensor block_ids;        // int32 [..., K], rank 1 to 5
+  tessera_tensor query_positions;  // int32 [...]
+  int64_t block_size;              // 0: 4
+  tessera_tensor token_indices;    // int32 [..., K * block_size + block_size - 1]
+} tessera_qsa_expand_blocks_args;
+TESSERA_API tessera_status tessera_qsa_expand_blocks(const tessera_qsa_expand_blocks_args* args,
+                                                     const tessera_context* context);
+
 // ---- QSA: block scores and selection -----------------------------------------------------------------------------------
 
 // Index queries against compressed keys, each of which stands for the block_size tokens of a block. There is one key head:

@@ -415,6 +415,67 @@ inline size_t msa_select_workspace_size(const MsaSelect& args, const Context& co
   return detail::workspace_size(tessera_msa_select_workspace_size, args.c(), context);
 }
 
+// How raw keys become the key of their block, in the arguments of the two operators below.
+struct QsaKeyRule {
+  Tensor norm_weight = {};
+  int64_t block_size = 4;
+  double eps = 1e-6;
+  int64_t rotary_dim = 64;
+  double rope_theta = 1e7;
+  bool round_intermediates = false;
+
+  // Points into this object.
+  tessera_qsa_key_rule c() const {
+    return {norm_weight, block_size, &eps, rotary_dim, &rope_theta, round_intermediates ? 1 : 0};
+  }
+};
+
+struct QsaCompressKeys {
+  Tensor raw_keys = {};
+  QsaKeyRule rule = {};
+  Tensor positions = {};
+  Tensor cos = {};
+  Tensor sin = {};
+  Tensor out = {};
+
+  // Points into this object.
+  tessera_qsa_compress_keys_args c() const { return {raw_keys, rule.c(), positions, cos, sin, out}; }
+};
+inline void qsa_compress_keys(const QsaCompressKeys& args, const Context& context = {}) {
+  detail::run(tessera_qsa_compress_keys, args.c(), context);
+}
+
+struct QsaAppendKeys {
+  Tensor raw_keys = {};
+  Tensor cu_seqlens_q = {};
+  Tensor seq_lens = {};
+  QsaKeyRule rule = {};
+  Tensor block_positions = {};
+  Tensor cos = {};
+  Tensor sin = {};
+  Tensor ring = {};
+  Tensor ring_slots = {};
+  Tensor cache = {};
+  Tensor page_table = {};
+
+  // Points into this object.
+  tessera_qsa_append_keys_args c() const {
+    return {raw_keys, cu_seqlens_q, seq_lens, rule.c(), block_positions, cos, sin, ring, ring_slots, cache, page_table};
+  }
+};
+inline void qsa_append_keys(const QsaAppendKeys& args, const Context& context = {}) {
+  detail::run(tessera_qsa_append_keys, args.c(), context);
+}
+
+struct QsaExpandBlocks {
+  Tensor block_ids = {};
+  Tensor query_positions = {};
+  int64_t block_size = 4;
+  Tensor token_indices = {};
+};
+inline void qsa_expand_blocks(const QsaExpandBlocks& a, const Context& context = {}) {
+  detail::run(tessera_qsa_expand_blocks, {a.block_ids, a.query_positions, a.block_size, a.token_indices}, context);
+
 // Index queries and compressed keys, in the arguments of two operators below.
 struct QsaIndex {
   Tensor q = {};
