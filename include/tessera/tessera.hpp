@@ -475,6 +475,7 @@ struct QsaExpandBlocks {
 };
 inline void qsa_expand_blocks(const QsaExpandBlocks& a, const Context& context = {}) {
   detail::run(tessera_qsa_expand_blocks, {a.block_ids, a.query_positions, a.block_size, a.token_indices}, context);
+}
 
 // Index queries and compressed keys, in the arguments of two operators below.
 struct QsaIndex {

@@ -40,7 +40,8 @@ def msa_block_scores(
     Args:
         q: index queries [B, Sq, Hi, D], or packed [R, Hi, D]; bf16, f16 or f32. Any strides with a unit stride along D;
             likewise k.
-        k: index keys [B, Sk, Hk, D], packed [total_k, Hk, D], or in pages [P, Hk, ps, D]; q's dtype.
+        k: index keys [B, Sk, Hk, D], packed [total_k, Hk, D], or in pages [P, Hk, ps, D], or those in the packed layout
+            of `append_kv`; q's dtype.
         block_size: tokens per block; blocks start at the request's first key.
         q_offset: position of each request's first row among its keys, an int or int32 [B], may be negative; None: its
             keys - its rows, so that the last row meets the last key.

@@ -6,6 +6,8 @@
 namespace tessera {
 namespace {
 
+constexpr int64_t kMaxDim = 8192;  // a row of q or out in f32 must stay small beside the caches
+
 std::string shape_text(const tessera_tensor& t) {
   std::string text = "[";
   for (int i = 0; i < t.ndim; ++i) text += (i == 0 ? "" : ", ") + std::to_string(t.shape[i]);
@@ -203,6 +205,13 @@ void Checker::per_row(const char* name, const tessera_tensor& t, const tessera_t
           [&] { return invalid(std::string(name) + " has " + std::to_string(t.ndim) + " axes; expected none"); });
   tensor(name, scalar ? as_vector(t) : t, "[...]", {scalar ? 1 : rows.ndim - 1}, {dtype});
   for (int i = 0; i + 1 < rows.ndim; ++i) axis(name, t, i, rows.shape[i], what);
+}
+
+void Checker::head_dim(const char* name, int64_t dim) {
+  require(dim <= kMaxDim, [&] {
+    return not_implemented("head dims above " + std::to_string(kMaxDim) + " are not supported; " + name + " has " +
+                           std::to_string(dim));
+  });
 }
 
 void Checker::output(const char* name, const tessera_tensor& t) {

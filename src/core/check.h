@@ -43,6 +43,8 @@ class Checker {
   // A number for each row: the axes of `rows` without its last, which may leave none. `what`: the name of `rows`.
   void per_row(const char* name, const tessera_tensor& t, const tessera_tensor& rows, const char* what,
                tessera_dtype dtype);
+  // Not more features than kernels are made for.
+  void head_dim(const char* name, int64_t dim);
   // No two elements of t share memory.
   void output(const char* name, const tessera_tensor& t);
   // No element of `out` shares memory with an element of `in`.

@@ -53,13 +53,13 @@ struct Paging {
   int64_t request, entry;
   int64_t pages;      // P
   int64_t page_size;  // ps
-  bool packed;  // the packed layout: k [P, H, ceil(D/e), ps, e], v [P, H, ceil(ps/e), Dv, e], e elements = 4 bytes
+  bool packed;        // in the packed layout, core/packed_layout.h
 };
 
 enum class KeyForm { kBatch, kPacked, kPaged, kPagedPacked };  // the last: pages in the packed layout
 
-// `s.cu_seqlens_k` or `s.page_table` decides, and for pages, where an operator takes the packed layout, the axes of k.
-KeyForm key_form(const tessera_sequences& s, int k_axes = 4);
+// `s.cu_seqlens_k` or `s.page_table` decides, and for pages the number of axes of k.
+KeyForm key_form(const tessera_sequences& s, int k_axes);
 bool is_paged(KeyForm form);
 // How messages write the axes of k and v.
 const char* key_axes(KeyForm form);
@@ -88,6 +88,29 @@ static inline int64_t visible_keys(const Sequence& s, bool causal, int64_t t) {
   return end < 0 ? 0 : end < s.keys ? end : s.keys;
 }
 
+// Where a key lies, and how many keys from it on lie in the same page; page -1: it names none.
+struct PageRun {
+  int64_t page, slot, keys;
+};
+static inline PageRun page_run(const Paging& pages, int64_t b, int64_t key) {
+  const int64_t index = key / pages.page_size;
+  const int64_t page = pages.table[b * pages.request + index * pages.entry];
+  const int64_t slot = key - index * pages.page_size;
+  return {page >= 0 && page < pages.pages ? page : -1, slot, pages.page_size - slot};
+}
+
+// Calls use(run, i, m) for the keys [begin, begin + n) of request b that exist: those from begin + i on are the m that
+// begin `run`.
+template <class Use>
+static inline void for_each_run(const Paging& pages, int64_t b, int64_t begin, int n, const Use& use) {
+  for (int i = 0; i < n;) {
+    const PageRun run = page_run(pages, b, begin + i);
+    const int m = run.keys < n - i ? static_cast<int>(run.keys) : n - i;
+    if (run.page >= 0) use(run, i, m);
+    i += m;
+  }
+}
+
 // Pointers to the rows of keys [begin, begin + n) of request b in `rows`, and each one's distance from `begin` in
 // `place`; keys behind an invalid page are left out. Returns how many there are.
 template <class In>
@@ -102,23 +125,14 @@ static inline int locate_keys(const KeyView& view, const Paging& pages, const Se
     }
     return n;
   }
-  const int32_t* table = pages.table + b * pages.request;
   int count = 0;
-  for (int i = 0; i < n;) {
-    const int64_t slot = (begin + i) % pages.page_size;
-    const int64_t page = table[(begin + i) / pages.page_size * pages.entry];
-    const int64_t left = pages.page_size - slot;
-    const int end = left < n - i ? i + static_cast<int>(left) : n;
-    if (page < 0 || page >= pages.pages) {
-      i = end;
-      continue;
-    }
-    const In* row = data + page * view.page + slot * view.token;
-    for (; i < end; ++i, row += view.token) {
+  for_each_run(pages, b, begin, n, [&](const PageRun& run, int first, int m) {
+    const In* row = data + run.page * view.page + run.slot * view.token;
+    for (int i = 0; i < m; ++i, row += view.token) {
       rows[count] = row;
-      place[count++] = static_cast<uint8_t>(i);
+      place[count++] = static_cast<uint8_t>(first + i);
     }
-  }
+  });
   return count;
 }
 

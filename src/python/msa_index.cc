@@ -37,8 +37,9 @@ int64_t most_keys(const tessera_msa_index& index) {
   const tessera_sequences& s = index.sequences;
   int64_t most = 0;
   if (s.seqused_k.ndim != 0) {
+    const int64_t page_size = index.k.shape[index.k.ndim == 5 ? 3 : 2];
     int64_t capacity = 0;
-    if (__builtin_mul_overflow(s.page_table.shape[1], index.k.shape[2], &capacity)) return 0;
+    if (__builtin_mul_overflow(s.page_table.shape[1], page_size, &capacity)) capacity = INT64_MAX;
     for_each(s.seqused_k, [&](int64_t used) { most = std::max(most, std::min(used, capacity)); });
   } else if (s.cu_seqlens_k.ndim != 0) {
     int64_t begin = -1;  // of no request yet

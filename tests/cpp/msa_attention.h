@@ -67,12 +67,6 @@ inline Shape strides_for(cases::Layout layout, const Shape& shape, size_t broadc
                                                : dense_strides(shape);
 }
 
-inline TestTensor ints(const std::vector<int64_t>& values, int64_t stride = 1) {
-  TestTensor t(TESSERA_I32, {static_cast<int64_t>(values.size())}, {stride});
-  for (size_t i = 0; i < values.size(); ++i) t.set(static_cast<int64_t>(i), static_cast<double>(values[i]));
-  return t;
-}
-
 struct Msa {
   MsaCase shape;
   tessera_dtype dtype = TESSERA_BF16;

@@ -10,12 +10,13 @@
 #include <vector>
 
 #include "attention.h"
+#include "kv_cache.h"
 #include "paged.h"
 #include "selection.h"
 
 namespace tessera::test {
 
-enum class Form { kBatch, kPacked, kPaged };
+enum class Form { kBatch, kPacked, kPaged, kPackedLayout };  // the last: pages in the packed layout
 
 struct IndexCase {
   int64_t requests = 1;
@@ -80,7 +81,7 @@ struct Index {
   IndexCase shape;
   tessera_dtype dtype = TESSERA_F32;
   TestTensor q, k, cu_q, cu_k, page_table, seqused_k, q_offset;
-  Paged paged;  // k and page_table again, where in pages
+  Paged paged;  // k, row-major, and page_table again, where in pages
 
   Index(const IndexCase& c, tessera_dtype type, double poison = std::nan("")) : shape(c), dtype(type) {
     Random random(static_cast<uint64_t>(c.keys + c.dim));
@@ -105,9 +106,9 @@ struct Index {
     if (c.keys_form == Form::kPacked) {
       k = packed_rows(k, counts, gaps);
       cu_k = cumulative(counts, gaps);
-    } else if (c.keys_form == Form::kPaged) {
+    } else if (c.keys_form != Form::kBatch) {
       paged = in_pages(k, c.page_size, counts, poison, gaps);
-      k = paged.k;
+      k = c.keys_form == Form::kPaged ? paged.k : packed_layout(paged.k, false, gaps);
       page_table = paged.page_table;
       seqused_k = paged.seqused_k;
     }

@@ -31,6 +31,14 @@ const IndexCase kCalls[] = {
      .topk = 1},
     {.requests = 4, .queries = 40, .keys = 200, .heads = 5, .block = 1, .offset = cases::Offset::kPerRequest},
     {.requests = 2, .queries = 2, .keys = 20000, .heads = 2, .dim = 8, .block = 100, .keys_form = Form::kPaged},
+    {.requests = 2,
+     .queries = 110,
+     .keys = 300,
+     .key_heads = 4,
+     .block = 64,
+     .keys_form = Form::kPackedLayout,
+     .page_size = 128,
+     .topk = 2},
 };
 
 class IndexBits : public testing::TestWithParam<Choice> {
@@ -100,10 +108,43 @@ TEST_P(IndexBits, AreTheSameInEveryForm) {
       const auto want = run(make(c), context());
       c.keys_form = Form::kPacked;
       EXPECT_EQ(run(make(c), context()), want);
-      c.keys_form = Form::kPaged;
-      for (int64_t page_size : {1, 3, 16, 24, 64, 128, 256}) {
-        c.page_size = page_size;
-        EXPECT_EQ(run(make(c), context()), want) << page_size;
+      for (const Form form : {Form::kPaged, Form::kPackedLayout}) {
+        c.keys_form = form;
+        for (int64_t page_size : {1, 3, 16, 24, 64, 128, 256}) {
+          c.page_size = page_size;
+          EXPECT_EQ(run(make(c), context()), want) << page_size;
+        }
+      }
+    }
+  }
+}
+
+// Groups of rows beside each other and rows alone; pages that are panels already, with features to the last unit or not.
+TEST_P(IndexBits, AreTheSameInPackedPages) {
+  for (int64_t queries : {1, 70}) {
+    for (int64_t heads : {1, 3, 5, 16, 48}) {
+      for (int64_t page_size : {3, 64, 128, 256}) {
+        for (int64_t dim : {33, 64}) {
+          IndexCase c = {.requests = 2,
+                         .queries = queries,
+                         .keys = 301,
+                         .heads = heads,
+                         .dim = dim,
+                         .block = 64,
+                         .keys_form = Form::kPaged,
+                         .page_size = page_size,
+                         .keys_of = {301, 130},
+                         .layout = heads == 3 ? cases::Layout::kStrided : cases::Layout::kDense,
+                         .topk = 2};
+          const Index rows = make(c);
+          c.keys_form = Form::kPackedLayout;
+          const Index packed = make(c);
+          EXPECT_EQ(run(packed, context()), run(rows, context())) << page_size;
+          Index lost_rows = rows, lost_packed = packed;
+          lost_rows.page_table = lost_packed.page_table = rows.page_table.clone();
+          lost_rows.page_table.set(0, -1);
+          EXPECT_EQ(run(lost_packed, context()), run(lost_rows, context())) << "with a page that does not exist";
+        }
       }
     }
   }
@@ -131,7 +172,7 @@ TEST_P(IndexBits, DoNotDependOnOtherRequestsAndRows) {
         cut(one.q, 0, b);
         cut(one.q, 1, t);
         if (c.keys_form == Form::kBatch) cut(one.k, 0, b);
-        if (c.keys_form == Form::kPaged) {
+        if (c.keys_form != Form::kBatch) {
           cut(one.sequences.page_table, 0, b);
           cut(one.sequences.seqused_k, 0, b);
         }

@@ -43,6 +43,7 @@ class IndexErrors : public testing::TestWithParam<bool> {
   Index batch{{.requests = 2, .offset = cases::Offset::kPerRequest}, TESSERA_F32};
   Index packed{{.requests = 2, .packed_q = true, .keys_form = Form::kPacked}, TESSERA_F32};
   Index paged{{.requests = 2, .packed_q = true, .keys_form = Form::kPaged}, TESSERA_F32};
+  Index units{{.requests = 2, .packed_q = true, .keys_form = Form::kPackedLayout}, TESSERA_BF16};
 };
 INSTANTIATE_TEST_SUITE_P(MsaIndex, IndexErrors, testing::Bool(),
                          [](const auto& test) { return test.param ? "select" : "scores"; });
@@ -70,6 +71,18 @@ TEST_P(IndexErrors, RowsAndKeys) {
   refused(TESSERA_TYPE_ERROR, "k is bfloat16", batch, [](Args& a, Result&) { a.k.dtype = TESSERA_BF16; });
   refused(TESSERA_NOT_IMPLEMENTED, "head dims above 8192", batch,
           [](Args& a, Result&) { a.q.shape[3] = a.k.shape[3] = 8193; });
+}
+
+TEST_P(IndexErrors, PackedLayout) {
+  invalid("k [24, 1, 7, 16, 2] has size 7 in axis 2; expected 8 (ceil(D/e), D of q)", units,
+          [](Args& a, Result&) { a.k.shape[2] = 7; });
+  invalid("k [24, 1, 8, 16, 1] has size 1 in axis 4; expected 2 (e, the elements in 4 bytes)", units,
+          [](Args& a, Result&) { a.k.shape[4] = 1; });
+  invalid("k has stride 4 in axis 3; its last two axes are dense (stride 2)", units,
+          [](Args& a, Result&) { a.k.stride[3] = 4; });
+  invalid("k has stride 2 in its last axis", units, [](Args& a, Result&) { a.k.stride[4] = 2; });
+  invalid("k has 2 heads and q has 4", units, [](Args& a, Result&) { a.k.shape[1] = 2; });
+  invalid("k has 5 axes; expected [B, Sk, Hkv, D]", batch, [](Args& a, Result&) { a.k.ndim = 5; });
 }
 
 TEST_P(IndexErrors, Sequences) {

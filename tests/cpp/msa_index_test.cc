@@ -31,7 +31,7 @@ std::vector<IndexCase> geometries() {
       {.requests = 2, .spare_blocks = -10},
       {.requests = 0},
   };
-  for (const Form form : {Form::kPacked, Form::kPaged}) {
+  for (const Form form : {Form::kPacked, Form::kPaged, Form::kPackedLayout}) {
     const std::vector<int64_t> keys_of = {150, 0, 129, 1, 64};
     all.push_back({.requests = 5, .keys_form = form, .keys_of = keys_of, .layout = strided});
     all.push_back({.requests = 5, .keys_form = form, .keys_of = keys_of, .offset = offsets});
@@ -56,8 +56,9 @@ std::vector<IndexCase> geometries() {
                    .spare_blocks = 5});
   }
   for (int64_t page_size : {1, 3, 24, 64, 128, 256}) {
-    all.push_back(
-        {.requests = 3, .keys = 300, .keys_form = Form::kPaged, .page_size = page_size, .keys_of = {300, 257, 31}});
+    for (const Form form : {Form::kPaged, Form::kPackedLayout}) {
+      all.push_back({.requests = 3, .keys = 300, .keys_form = form, .page_size = page_size, .keys_of = {300, 257, 31}});
+    }
   }
   for (int64_t queries : {0, 1, 2, 11, 12, 13, 48, 49}) {
     for (int64_t keys : {0, 1, 16, 127, 128, 129}) all.push_back({.queries = queries, .keys = keys, .topk = 2});

@@ -44,6 +44,16 @@ class SelectErrors : public testing::TestWithParam<Selector> {
 INSTANTIATE_TEST_SUITE_P(Select, SelectErrors, testing::ValuesIn(kSelectors),
                          [](const auto& test) { return std::string(selector_name(test.param)); });
 
+TEST_P(SelectErrors, PackedLayout) {
+  const TestTensor k(TESSERA_F32, {4, 2, 16, 8, 1}), table = ints({0, 1}), used = ints({8, 8});
+  expect_refused(TESSERA_NOT_IMPLEMENTED, "k has 5 axes, as in the packed layout; expected pages [P, Hkv, ps, D]",
+                 [&](SelectArgs& a) {
+                   a.k = k;
+                   a.page_table = table;
+                   a.seqused_k = used;
+                 });
+}
+
 TEST_P(SelectErrors, Options) {
   expect_invalid("topk", [](SelectArgs& a) { a.topk = 0; });
   expect_invalid("topk", [](SelectArgs& a) { a.topk = -3; });

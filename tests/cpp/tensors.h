@@ -189,6 +189,12 @@ class TestTensor {
   std::shared_ptr<Guarded> memory_;
 };
 
+inline TestTensor ints(const std::vector<int64_t>& values, int64_t stride = 1) {
+  TestTensor t(TESSERA_I32, {static_cast<int64_t>(values.size())}, {stride});
+  for (size_t i = 0; i < values.size(); ++i) t.set(static_cast<int64_t>(i), static_cast<double>(values[i]));
+  return t;
+}
+
 inline const char* dtype_name(tessera_dtype dtype) {
   return dtype == TESSERA_BF16 ? "bf16" : dtype == TESSERA_F16 ? "f16" : "f32";
 }

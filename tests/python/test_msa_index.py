@@ -7,6 +7,7 @@ import tessera.testing
 import torch
 from sequences import Requests
 from tensors import DTYPES, KINDS, as_kind, same_bits, to_torch
+from tessera.check.data import packed_keys
 
 scores_of = tessera.msa_block_scores
 select = tessera.msa_select
@@ -73,6 +74,21 @@ def test_where_the_keys_lie_changes_no_bit(dtype, variant):
             k, _, tables = p.pages(size)
             got = [f(p.q, k, cu_seqlens_q=p.cu_q, block_size=p.block, **tables) for f in (scores_of, select)]
             assert all(same_bits(x, y) for x, y in zip(got, want, strict=True)), size
+            k = packed_keys(k)
+            got = [f(p.q, k, cu_seqlens_q=p.cu_q, block_size=p.block, **tables) for f in (scores_of, select)]
+            assert all(same_bits(x, y) for x, y in zip(got, want, strict=True)), f"packed layout, {size}"
+
+
+@pytest.mark.parametrize("backend", ["native", "reference"])
+def test_tables_for_more_keys_than_there_can_be_are_cut_to_the_lengths(backend):
+    """A page size and a table whose product is beyond int64: views of one page and one entry."""
+    p = index(rows=(2,), keys=(20,))
+    k = np.lib.stride_tricks.as_strided(p.k, (1, 1, 1 << 31, 16), (0, 0, 0, 4))
+    table = np.broadcast_to(np.zeros((1, 1), np.int32), (1, 1 << 33))
+    tables = {"page_table": table, "seqused_k": np.array([20], np.int32), "cu_seqlens_q": p.cu_q}
+    scores = scores_of(p.q, k, block_size=8, backend=backend, **tables)
+    assert scores.shape == (4, 2, 3)
+    assert np.isfinite(scores).all()
 
 
 def test_each_request_alone_gives_the_same_bits():

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "core/check.h"
+#include "core/packed_layout.h"
 #include "ops/select_topk/check.h"
 
 namespace tessera::block_max {
@@ -22,22 +23,24 @@ void check_heads(const Index& a, KeyForm form, Checker* c) {
                    "; expected 1, shared by all, or one for each");
   });
   c->require(dim > 0, [] { return invalid("q needs at least one feature"); });
-  c->require(dim <= kMaxDim, [&] {
-    return not_implemented("head dims above " + std::to_string(kMaxDim) + " are not supported; q has " +
-                           std::to_string(dim));
-  });
+  c->head_dim("q", dim);
 }
 
 // Fills what does not depend on the result.
 void check_index(const Index& a, Checker* c, Problem* p) {
-  const KeyForm form = key_form(a.sequences);
+  const KeyForm form = key_form(a.sequences, a.k.ndim);
   c->tensor("q", a.q, "[B, Sq, Hi, D] or [total_q, Hi, D]", {3, 4}, {TESSERA_BF16, TESSERA_F16, TESSERA_F32});
   c->tensor("k", a.k, key_axes(form), {key_rank(form)}, {TESSERA_BF16, TESSERA_F16, TESSERA_F32});
   c->same_dtype("k", a.k, "q", a.q);
   c->unit_feature("q", a.q);
-  c->unit_feature("k", a.k);
   if (!c->ok()) return;
-  c->axis("k", a.k, a.k.ndim - 1, a.q.shape[a.q.ndim - 1], "D of q");
+  const int64_t dim = a.q.shape[a.q.ndim - 1];
+  if (form == KeyForm::kPagedPacked) {
+    check_packed_keys("k", a.k, dim, "ceil(D/e), D of q", c);
+  } else {
+    c->unit_feature("k", a.k);
+    c->axis("k", a.k, a.k.ndim - 1, dim, "D of q");
+  }
   check_heads(a, form, c);
   if (!c->ok()) return;
   const bool packed = is_packed(a);
@@ -47,7 +50,7 @@ void check_index(const Index& a, Checker* c, Problem* p) {
              [&] { return invalid("block_size is " + std::to_string(p->block) + "; expected at least 1"); });
   p->heads = a.q.shape[a.q.ndim - 2];
   p->key_heads = a.k.shape[key_heads_axis(form)];
-  p->dim = a.q.shape[a.q.ndim - 1];
+  p->dim = dim;
   p->reduce = a.reduce_heads != 0;
   p->dtype = a.q.dtype;
   p->q = a.q.data;

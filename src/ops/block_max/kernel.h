@@ -16,6 +16,7 @@
 
 #include <math.h>
 
+#include "core/packed_layout.h"
 #include "ops/block_max/plan.h"
 #include "tile/gemm.h"
 #include "tile/panel.h"
@@ -43,6 +44,7 @@ struct BlockMax {
 
   // The part of a key tile that exists: all of it, but for keys behind invalid pages.
   struct Keys {
+    const operand* panels;  // null, or a part of a page that is panels already: then there are no rows
     const In* row[kKeyTile];
     uint8_t place[kKeyTile];  // in the tile
     int count;
@@ -80,13 +82,36 @@ struct BlockMax {
   // ---- Keys ---------------------------------------------------------------------------------------------------------
 
   void locate(int64_t head, int64_t begin, int64_t end, Keys* keys) const {
-    keys->count = locate_keys(p.k, p.pages, task.request->seq, task.request->b, head, begin,
-                              static_cast<int>(end - begin), keys->row, keys->place);
+    const int n = static_cast<int>(end - begin);
+    keys->panels = nullptr;
+    if (p.pages.packed) {
+      locate_packed(head, begin, n, keys);
+    } else {
+      keys->count =
+          locate_keys(p.k, p.pages, task.request->seq, task.request->b, head, begin, n, keys->row, keys->place);
+    }
     keys->first_block = begin / p.block;
     keys->bound[0] = 0;
     for (int64_t i = 0; keys->bound[i] < keys->count; ++i) {
       keys->bound[i + 1] = places_before(keys->place, keys->count, (keys->first_block + i + 1) * p.block - begin);
     }
+  }
+
+  // A page in the packed layout has the units of this ISA where an element is an operand; whole vectors of it are read.
+  void locate_packed(int64_t head, int64_t begin, int n, Keys* keys) const {
+    const int64_t b = task.request->b;
+    if constexpr (kSameType<In, operand>) {
+      const PageRun run = page_run(p.pages, b, begin);
+      if (run.page >= 0 && P::vecs(n) * kLanes <= run.keys && p.dim % Isa::kPair == 0) {
+        keys->panels =
+            static_cast<const operand*>(p.k.data) + run.page * p.k.page + head * p.k.head + run.slot * Isa::kPair;
+        keys->count = n;
+        for (int i = 0; i < n; ++i) keys->place[i] = static_cast<uint8_t>(i);
+        return;
+      }
+    }
+    keys->count = copy_packed_keys(p.k, p.pages, b, head, begin, n, p.dim, at<In>(plan.scratch.copied), p.dim,
+                                   keys->row, keys->place);
   }
 
   // Tokens are in the order of their positions: those that see a key tile are the last ones.
@@ -152,6 +177,12 @@ struct BlockMax {
       const int key = begin * kLanes;
       if (key >= most) return;
       const int stop = end * kLanes < keys.count ? end * kLanes : keys.count;
+      if (keys.panels != nullptr) {
+        Ahead nothing = {};
+        G::one(keys.panels + key * Isa::kPair, p.k.token, steps, (P::vecs(most) < end ? P::vecs(most) : end) - begin,
+               false, n, q, dots, key, &nothing);
+        continue;
+      }
       operand* data = P::at(at<operand>(plan.scratch.packed), steps, keeps ? begin : 0);
       if (packs) P::pack_keys(keys.row + key, stop - key, static_cast<int>(p.dim), data);
       Ahead ahead = packs ? keys_at(keys, stop) : G::panel_at(P::at(data, steps, end - begin), end - begin, steps);
@@ -163,6 +194,7 @@ struct BlockMax {
 
   // As many keys as a panel has from the one at `begin` on; behind the last, where the next tile's are if they follow.
   Ahead keys_at(const Keys& keys, int begin) const {
+    if (p.pages.packed) return {};
     const In* first = begin < keys.count ? keys.row[begin] : keys.row[keys.count - 1] + p.k.token;
     return {reinterpret_cast<const char*>(first),
             reinterpret_cast<const char*>(first + Isa::kVecs * kLanes * p.k.token)};

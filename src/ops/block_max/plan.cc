@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/check.h"
 #include "ops/layout.h"
 
 namespace tessera::block_max {
@@ -61,6 +62,7 @@ Plan make_plan(const Problem& p, const Kernel& kernel, bool whole, int workers) 
   s.limits = scratch.add(plan.tile_tokens, sizeof(int32_t));
   s.dots = scratch.add(kGroupRows * plan.dot_row, sizeof(float));
   s.packed = scratch.add(kKeyTile * ceil_div(p.dim, kernel.pair), 4);
+  s.copied = scratch.add(p.pages.packed ? kKeyTile * p.dim : 0, dtype_size(p.dtype));
   s.scores = scratch.add(split ? 0 : tile_scores(p, plan), sizeof(float));
   s.order = scratch.add(p.selects ? p.blocks : 0, sizeof(uint32_t));
   s.bytes = scratch.bytes();

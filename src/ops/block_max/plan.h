@@ -1,5 +1,6 @@
-// How a checked call is cut into tasks. A pure function of the problem, the lengths of its requests, the variant and
-// whether this call does the whole work; no choice here changes a bit of the result, except through the variant.
+// How a checked call is cut into tasks. It depends on the problem, the lengths of its requests, the variant and whether
+// this call does the whole work, and on nothing else; no choice here changes a bit of the result, except through the
+// variant. Each request's share of the tasks is written to the problem's table of requests.
 #ifndef TESSERA_OPS_BLOCK_MAX_PLAN_H_
 #define TESSERA_OPS_BLOCK_MAX_PLAN_H_
 
@@ -33,6 +34,7 @@ struct Scratch {
   size_t limits;   // int32 [T]: of those of a key tile
   size_t dots;     // f32 [kGroupRows][dot_row]
   size_t packed;   // one key tile
+  size_t copied;   // In [kKeyTile][D]: rows of pages in the packed layout
   size_t scores;   // f32 [T][outputs][blocks], for lists that are not cut along the keys
   size_t order;    // uint32 [blocks], for lists
   size_t bytes;

@@ -11,7 +11,6 @@
 namespace tessera::block_max {
 
 constexpr int64_t kDefaultBlock = 128;
-constexpr int64_t kMaxDim = 8192;  // a row of q in f32 must stay small beside the caches
 
 // Strides of a [request, head, row, entry] tensor; packed rows have request stride 0.
 struct Strides {

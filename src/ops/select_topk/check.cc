@@ -16,6 +16,10 @@ void at_least(const char* name, int64_t value, int64_t least, Checker* c) {
 
 Sequences check_inputs(const Args& a, KeyForm form, Checker* c) {
   c->tensor("q", a.q, "[B, Sq, Hq, D]", {4}, {TESSERA_BF16, TESSERA_F16, TESSERA_F32});
+  c->require(form != KeyForm::kPagedPacked, [&] {
+    return not_implemented("k has 5 axes, as in the packed layout; expected pages " +
+                           std::string(key_axes(KeyForm::kPaged)));
+  });
   c->tensor("k", a.k, key_axes(form), {4}, {TESSERA_BF16, TESSERA_F16, TESSERA_F32});
   c->same_dtype("k", a.k, "q", a.q);
   c->unit_feature("q", a.q);
@@ -28,10 +32,7 @@ Sequences check_inputs(const Args& a, KeyForm form, Checker* c) {
                    "; expected a positive multiple");
   });
   c->require(a.q.shape[3] > 0, [&] { return invalid("q needs at least one feature"); });
-  c->require(a.q.shape[3] <= kMaxDim, [&] {
-    return not_implemented("head dims above " + std::to_string(kMaxDim) + " are not supported; q has " +
-                           std::to_string(a.q.shape[3]));
-  });
+  c->head_dim("q", a.q.shape[3]);
   return c->ok() ? check_sequences(a.q, false, a.k, a.sequences, c) : Sequences{};
 }
 
@@ -63,7 +64,7 @@ void check_rule(const Rule& rule, Checker* c) {
 }
 
 void check(const Args& a, Checker* c, Problem* p) {
-  const KeyForm form = key_form(a.sequences);
+  const KeyForm form = key_form(a.sequences, a.k.ndim);
   const Sequences sequences = check_inputs(a, form, c);
   check_rule(a.rule, c);
   at_least("block_q", a.block_q, 1, c);

@@ -9,8 +9,6 @@
 
 namespace tessera::select_topk {
 
-constexpr int64_t kMaxDim = 8192;  // a row of q in f32 must stay small beside the caches
-
 struct Rule {
   int64_t topk;          // K
   int64_t block;         // tokens per block
@@ -62,9 +60,8 @@ struct KeyRun {
 };
 static inline KeyRun key_run(const Problem& p, int64_t b, int64_t key) {
   if (p.pages.table == nullptr) return {p.table[b].keys, true};
-  const int64_t index = key / p.pages.page_size;
-  const int64_t page = p.pages.table[b * p.pages.request + index * p.pages.entry];
-  return {(index + 1) * p.pages.page_size, page >= 0 && page < p.pages.pages};
+  const PageRun run = page_run(p.pages, b, key);
+  return {key + run.keys, run.page >= 0};
 }
 // The first key of request b that exists; its number of keys, or more, if none does.
 static inline int64_t first_key(const Problem& p, int64_t b) {
