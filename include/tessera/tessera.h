@@ -102,7 +102,8 @@ typedef struct tessera_executor {
 
 typedef enum tessera_backend TESSERA_ANY_INT {
   TESSERA_BACKEND_NATIVE = 0,
-  TESSERA_BACKEND_REFERENCE = 1  // plain double precision, one thread, shares no code with the kernels
+  // Plain double precision, one thread, shares no code with the kernels. Of a call in parts, part 0 does it all.
+  TESSERA_BACKEND_REFERENCE = 1
 } tessera_backend;
 
 // Zero-initialised (or NULL) is a good default everywhere.
@@ -149,13 +150,14 @@ typedef struct tessera_sequences {
 //   k_cache [P, Hkv, ceil(D/e), ps, e]   feature d of the key in slot j is [page][head][d / e][j][d % e]
 //   v_cache [P, Hkv, ceil(ps/e), Dv, e]  feature d of the value in slot j is [page][head][j / e][d][j % e]
 // The last two axes are dense. The element that an odd D leaves over in a slot becomes 0. Attention takes both layouts,
-// with the same page_table, and gives the same bits.
+// with the same page_table, and gives the same bits; so do tessera_msa_block_scores and tessera_msa_select for index keys,
+// which are written without values: v and v_cache are then both absent.
 typedef struct tessera_append_kv_args {
   tessera_tensor k;        // [n, Hkv, D] bf16, f16 or f32
-  tessera_tensor v;        // [n, Hkv, Dv], k's dtype
+  tessera_tensor v;        // [n, Hkv, Dv], k's dtype; optional
   tessera_tensor slots;    // int32 [n]
   tessera_tensor k_cache;  // one of the two forms, k's dtype; may not overlap another argument
-  tessera_tensor v_cache;  // the same form
+  tessera_tensor v_cache;  // the same form; goes with v
 } tessera_append_kv_args;
 TESSERA_API tessera_status tessera_append_kv(const tessera_append_kv_args* args, const tessera_context* context);
 
@@ -168,11 +170,12 @@ typedef enum tessera_mask TESSERA_ANY_INT {
 
 // softmax(scale * q k^T) v over the keys of the listed blocks. A list is a set: any order, ids outside [0, N) are
 // skipped, a repeated id counts once. A row without a selected visible key gives out = 0, lse = -inf,
-// state (0, 0, -inf). lse is the natural logarithm of the sum of exp(scaled scores).
+// state (0, 0, -inf). lse is the natural logarithm of the sum of exp(scaled scores). k and v have q's dtype, or q is f32 and
+// they are both bf16 or both f16: results are then as exact as theirs, and out is f32. Here and in the operators below.
 typedef struct tessera_block_sparse_gqa_prefill_args {
   tessera_tensor q;           // [B, Sq, Hq, D] bf16, f16 or f32
-  tessera_tensor k;           // [B, Sk, Hkv, D], q's dtype; paged: [P, Hkv, ps, D], or as tessera_append_kv packs
-  tessera_tensor v;           // [B, Sk, Hkv, Dv], q's dtype; paged: [P, Hkv, ps, Dv]
+  tessera_tensor k;           // [B, Sk, Hkv, D]; paged: [P, Hkv, ps, D], or as tessera_append_kv packs
+  tessera_tensor v;           // [B, Sk, Hkv, Dv]; paged: [P, Hkv, ps, Dv]
   tessera_tensor kv_indices;  // int32 [B, nQ, W] for all heads, or [B, Hkv, nQ, W] per KV head
   int64_t block_size;         // tokens per KV block; 0: 128
   int64_t block_q;            // query tokens per list; 0: block_size
@@ -204,8 +207,8 @@ TESSERA_API tessera_status tessera_block_sparse_gqa_prefill_explain(const tesser
 // The same with one list per token and KV head, for packed rows: MiniMax-M3's prefill, decode, or a mix of both.
 typedef struct tessera_msa_sparse_attention_args {
   tessera_tensor q;             // [total_q, Hq, D] bf16, f16 or f32
-  tessera_tensor k;             // [total_k, Hkv, D] or paged [P, Hkv, ps, D] (or as tessera_append_kv packs), q's dtype
-  tessera_tensor v;             // packed [total_k, Hkv, Dv] or paged [P, Hkv, ps, Dv], q's dtype
+  tessera_tensor k;             // [total_k, Hkv, D] or paged [P, Hkv, ps, D], or as tessera_append_kv packs
+  tessera_tensor v;             // packed [total_k, Hkv, Dv] or paged [P, Hkv, ps, Dv]
   tessera_tensor q2k_indices;   // int32 [Hkv, total_q, W]: block ids within the row's request
   tessera_sequences sequences;  // cu_seqlens_q or seqlen_q; cu_seqlens_k, or page_table and seqused_k
   int64_t block_size;           // tokens per KV block; 0: 128
@@ -226,8 +229,8 @@ TESSERA_API tessera_status tessera_msa_sparse_attention_explain(const tessera_ms
 // One query block, one KV head per query head.
 typedef struct tessera_block_sparse_attention_single_q_args {
   tessera_tensor q;           // [H, bq, D] bf16, f16 or f32
-  tessera_tensor k;           // [H, Sk, D], q's dtype
-  tessera_tensor v;           // [H, Sk, Dv], q's dtype
+  tessera_tensor k;           // [H, Sk, D]
+  tessera_tensor v;           // [H, Sk, Dv]
   tessera_tensor kv_indices;  // int32 [W], one list for all heads, or [H, W]
   int64_t block_size;         // tokens per KV block; 0: 128
   tessera_mask mask;
@@ -239,6 +242,11 @@ typedef struct tessera_block_sparse_attention_single_q_args {
 
 TESSERA_API tessera_status tessera_block_sparse_attention_single_q(
     const tessera_block_sparse_attention_single_q_args* args, const tessera_context* context);
+TESSERA_API tessera_status tessera_block_sparse_attention_single_q_workspace_size(
+    const tessera_block_sparse_attention_single_q_args* args, const tessera_context* context, size_t* bytes);
+TESSERA_API tessera_status tessera_block_sparse_attention_single_q_explain(
+    const tessera_block_sparse_attention_single_q_args* args, const tessera_context* context, char* text,
+    size_t capacity);
 
 // ---- Merging states of disjoint KV shards -------------------------------------------------------------
 

@@ -173,11 +173,20 @@ size_t workspace_size(tessera_status (*op)(const Args*, const tessera_context*, 
   throw_if_failed(op(&args, &c, &bytes));
   return bytes;
 }
+
+template <class Args>
+std::string explain(tessera_status (*op)(const Args*, const tessera_context*, char*, size_t),
+                    const std::type_identity_t<Args>& args, const Context& context) {
+  const tessera_context c = context.c();
+  char text[4096] = "";
+  throw_if_failed(op(&args, &c, text, sizeof text));
+  return text;
+}
 }  // namespace detail
 
 struct AppendKv {
   Tensor k = {};
-  Tensor v = {};
+  Tensor v = {};  // absent with v_cache
   Tensor slots = {};
   Tensor k_cache = {};
   Tensor v_cache = {};
@@ -223,11 +232,7 @@ inline size_t block_sparse_gqa_prefill_workspace_size(const BlockSparseGqaPrefil
   return detail::workspace_size(tessera_block_sparse_gqa_prefill_workspace_size, args.c(), context);
 }
 inline std::string block_sparse_gqa_prefill_explain(const BlockSparseGqaPrefill& args, const Context& context = {}) {
-  const auto a = args.c();
-  const auto c = context.c();
-  char text[4096] = "";
-  throw_if_failed(tessera_block_sparse_gqa_prefill_explain(&a, &c, text, sizeof text));
-  return text;
+  return detail::explain(tessera_block_sparse_gqa_prefill_explain, args.c(), context);
 }
 
 // Rows and keys of several requests; see tessera_sequences.
@@ -269,11 +274,7 @@ inline size_t msa_sparse_attention_workspace_size(const MsaSparseAttention& args
   return detail::workspace_size(tessera_msa_sparse_attention_workspace_size, args.c(), context);
 }
 inline std::string msa_sparse_attention_explain(const MsaSparseAttention& args, const Context& context = {}) {
-  const auto a = args.c();
-  const auto c = context.c();
-  char text[4096] = "";
-  throw_if_failed(tessera_msa_sparse_attention_explain(&a, &c, text, sizeof text));
-  return text;
+  return detail::explain(tessera_msa_sparse_attention_explain, args.c(), context);
 }
 
 struct BlockSparseAttentionSingleQ {
@@ -287,13 +288,25 @@ struct BlockSparseAttentionSingleQ {
   Tensor q_offset = {};
   Tensor out = {};
   Tensor lse = {};
+
+  // Points into this object.
+  tessera_block_sparse_attention_single_q_args c() const {
+    const tessera_mask mask = causal ? TESSERA_MASK_CAUSAL : TESSERA_MASK_NONE;
+    const float* scale = softmax_scale ? &*softmax_scale : nullptr;
+    return {q, k, v, kv_indices, block_size, mask, scale, q_offset, out, lse};
+  }
 };
 
-inline void block_sparse_attention_single_q(const BlockSparseAttentionSingleQ& a, const Context& context = {}) {
-  const tessera_mask mask = a.causal ? TESSERA_MASK_CAUSAL : TESSERA_MASK_NONE;
-  const float* scale = a.softmax_scale ? &*a.softmax_scale : nullptr;
-  detail::run(tessera_block_sparse_attention_single_q,
-              {a.q, a.k, a.v, a.kv_indices, a.block_size, mask, scale, a.q_offset, a.out, a.lse}, context);
+inline void block_sparse_attention_single_q(const BlockSparseAttentionSingleQ& args, const Context& context = {}) {
+  detail::run(tessera_block_sparse_attention_single_q, args.c(), context);
+}
+inline size_t block_sparse_attention_single_q_workspace_size(const BlockSparseAttentionSingleQ& args,
+                                                             const Context& context = {}) {
+  return detail::workspace_size(tessera_block_sparse_attention_single_q_workspace_size, args.c(), context);
+}
+inline std::string block_sparse_attention_single_q_explain(const BlockSparseAttentionSingleQ& args,
+                                                           const Context& context = {}) {
+  return detail::explain(tessera_block_sparse_attention_single_q_explain, args.c(), context);
 }
 
 struct CpMerge {

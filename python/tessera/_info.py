@@ -9,7 +9,11 @@ from collections.abc import Callable
 from typing import Any
 
 from tessera import _core
-from tessera._msa_attention import msa_sparse_attention, msa_sparse_decode_attention
+from tessera._msa_attention import (
+    block_sparse_attention_single_q,
+    msa_sparse_attention,
+    msa_sparse_decode_attention,
+)
 from tessera._ops import block_sparse_gqa_prefill
 
 _EXPLAINED = {
@@ -18,6 +22,7 @@ _EXPLAINED = {
         (block_sparse_gqa_prefill, _core.block_sparse_gqa_prefill_explain),
         (msa_sparse_attention, _core.msa_sparse_attention_explain),
         (msa_sparse_decode_attention, _core.msa_sparse_decode_attention_explain),
+        (block_sparse_attention_single_q, _core.block_sparse_attention_single_q_explain),
     )
 }
 
@@ -81,7 +86,8 @@ def explain(operator: str | Callable[..., Any], *args: Any, **kwargs: Any) -> st
     """What a call would do, without doing it: the variant chosen and why no better one, tiles, splits, workspace.
 
     Args:
-        operator: block_sparse_gqa_prefill, msa_sparse_attention or msa_sparse_decode_attention, or its name.
+        operator: block_sparse_gqa_prefill, msa_sparse_attention, msa_sparse_decode_attention or
+            block_sparse_attention_single_q, or its name.
         *args, **kwargs: the arguments of the call.
 
     Returns:

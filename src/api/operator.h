@@ -1,7 +1,9 @@
 // The C functions of an operator that checks its arguments into a Problem: check both, then run one of the two backends,
-// or tell the size of the workspace.
+// tell the size of the workspace, or explain the plan.
 #ifndef TESSERA_API_OPERATOR_H_
 #define TESSERA_API_OPERATOR_H_
+
+#include <string>
 
 #include "api/call.h"
 #include "core/status.h"
@@ -33,8 +35,10 @@ template <class Args, class Problem>
 tessera_status run_operator(const Args* args, const tessera_context* given_context, Check<Args, Problem> check,
                             Status (*run)(const Problem&, const tessera_context&), Status (*reference)(const Args&),
                             const char* function = __builtin_FUNCTION()) {
-  const auto use = [&](const Problem& problem, const tessera_context& context) {
-    return context.backend == TESSERA_BACKEND_NATIVE ? run(problem, context) : reference(*args);
+  const auto use = [&](const Problem& problem, const tessera_context& context) -> Status {
+    if (context.backend == TESSERA_BACKEND_NATIVE) return run(problem, context);
+    const bool other_part = context.executor.kind == TESSERA_EXECUTOR_PART && context.executor.part != 0;
+    return other_part ? Status{} : reference(*args);
   };
   return checked_call(args, given_context, check, use, function);
 }
@@ -46,6 +50,21 @@ tessera_status operator_workspace(const Args* args, const tessera_context* given
                                   const char* function = __builtin_FUNCTION()) {
   const auto use = [&](const Problem& problem, const tessera_context& context) {
     return bytes == nullptr ? invalid("bytes is null") : size(problem, context, bytes);
+  };
+  return checked_call(args, given_context, check, use, function);
+}
+
+template <class Args, class Problem>
+tessera_status operator_explain(const Args* args, const tessera_context* given_context, char* text, size_t capacity,
+                                Check<Args, Problem> check,
+                                Status (*explain)(const Problem&, const tessera_context&, std::string*),
+                                const char* function = __builtin_FUNCTION()) {
+  const auto use = [&](const Problem& problem, const tessera_context& context) -> Status {
+    if (text == nullptr || capacity == 0) return invalid("text is null or capacity is 0");
+    std::string lines;
+    if (Status s = explain(problem, context, &lines); !s.ok()) return s;
+    text[lines.copy(text, capacity - 1)] = '\0';
+    return {};
   };
   return checked_call(args, given_context, check, use, function);
 }

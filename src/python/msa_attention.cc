@@ -84,16 +84,32 @@ nb::object msa_sparse_decode_attention_explain(nb::handle q, nb::handle k, nb::h
   return explain(call, tessera_msa_sparse_attention_explain, args, out, lse);
 }
 
+using SingleQArgs = tessera_block_sparse_attention_single_q_args;
+
+SingleQArgs single_q_inputs(Call& call, nb::handle q, nb::handle k, nb::handle v, nb::handle kv_indices,
+                            nb::handle block_size, nb::handle causal, nb::handle softmax_scale, nb::handle q_offset) {
+  auto args = attention_inputs<SingleQArgs>(call, q, k, v, block_size, causal, softmax_scale);
+  args.kv_indices = call.input("kv_indices", kv_indices, kI32);
+  args.q_offset = call.q_offset(q_offset, 1);
+  return args;
+}
+
 nb::object block_sparse_attention_single_q(nb::handle q, nb::handle k, nb::handle v, nb::handle kv_indices,
                                            nb::handle block_size, nb::handle causal, nb::handle softmax_scale,
                                            nb::handle q_offset, nb::handle return_lse, nb::handle out, nb::handle lse,
                                            nb::handle backend) {
   Call call("block_sparse_attention_single_q", backend);
-  auto args =
-      attention_inputs<tessera_block_sparse_attention_single_q_args>(call, q, k, v, block_size, causal, softmax_scale);
-  args.kv_indices = call.input("kv_indices", kv_indices, kI32);
-  args.q_offset = call.q_offset(q_offset, 1);
+  auto args = single_q_inputs(call, q, k, v, kv_indices, block_size, causal, softmax_scale, q_offset);
   return attend(call, tessera_block_sparse_attention_single_q, args, call.flag("return_lse", return_lse), out, lse);
+}
+
+nb::object block_sparse_attention_single_q_explain(nb::handle q, nb::handle k, nb::handle v, nb::handle kv_indices,
+                                                   nb::handle block_size, nb::handle causal, nb::handle softmax_scale,
+                                                   nb::handle q_offset, nb::handle, nb::handle out, nb::handle lse,
+                                                   nb::handle backend) {
+  Call call("block_sparse_attention_single_q", backend);
+  auto args = single_q_inputs(call, q, k, v, kv_indices, block_size, causal, softmax_scale, q_offset);
+  return explain(call, tessera_block_sparse_attention_single_q_explain, args, out, lse);
 }
 
 }  // namespace
@@ -104,6 +120,7 @@ void bind_msa_attention(nb::module_& m) {
   bind(m, "msa_sparse_decode_attention", msa_sparse_decode_attention);
   bind(m, "msa_sparse_decode_attention_explain", msa_sparse_decode_attention_explain);
   bind(m, "block_sparse_attention_single_q", block_sparse_attention_single_q);
+  bind(m, "block_sparse_attention_single_q_explain", block_sparse_attention_single_q_explain);
 }
 
 }  // namespace tessera::python

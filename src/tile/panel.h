@@ -25,16 +25,12 @@ struct Panels {
   using unit = typename Isa::unit;
   static constexpr int kLanes = Isa::kLanes;
   static constexpr int kPair = Isa::kPair;
-  static constexpr int kUnitBytes = 4;
 
   static int vecs(int64_t columns) { return static_cast<int>((columns + kLanes - 1) / kLanes); }
   static int steps(int64_t depth) { return static_cast<int>((depth + kPair - 1) / kPair); }
   static int count(int vecs) { return (vecs + Isa::kVecs - 1) / Isa::kVecs; }
   // First vector of panel p; panel p ends where p + 1 begins.
   static int begin(int vecs, int p) { return static_cast<int>(static_cast<int64_t>(p) * vecs / count(vecs)); }
-  static size_t bytes(int64_t columns, int64_t depth) {
-    return static_cast<size_t>(vecs(columns)) * kLanes * static_cast<size_t>(steps(depth)) * kUnitBytes;
-  }
   static operand* at(operand* packed, int steps, int first_vec) {
     return packed + static_cast<int64_t>(first_vec) * kLanes * steps * kPair;
   }

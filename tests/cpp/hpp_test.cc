@@ -142,6 +142,13 @@ TEST(Hpp, RunsOnTheHostsThreads) {
 TEST(Hpp, Explains) {
   Call call;
   EXPECT_NE(block_sparse_gqa_prefill_explain(call.args(), {.variant = "scalar"}).find("scalar"), std::string::npos);
+  BlockSparseAttentionSingleQ one = {.q = tensor(call.q.data(), {1, 1, 1}),
+                                     .k = tensor(call.k.data(), {1, 2, 1}),
+                                     .v = tensor(call.v.data(), {1, 2, 1}),
+                                     .kv_indices = tensor(call.blocks.data(), {1}),
+                                     .out = tensor(call.out.data(), {1, 1, 1})};
+  EXPECT_NE(block_sparse_attention_single_q_explain(one, {.variant = "scalar"}).find("scalar"), std::string::npos);
+  EXPECT_GT(block_sparse_attention_single_q_workspace_size(one), 0u);
 }
 
 template <class Standard, class Ours>

@@ -195,6 +195,14 @@ inline TestTensor ints(const std::vector<int64_t>& values, int64_t stride = 1) {
   return t;
 }
 
+inline tessera_tensor view_of(const tessera_tensor& t, const Shape& shape, const Shape& strides) {
+  tessera_tensor view = t;
+  view.ndim = static_cast<int32_t>(shape.size());
+  std::copy(shape.begin(), shape.end(), view.shape);
+  std::copy(strides.begin(), strides.end(), view.stride);
+  return view;
+}
+
 inline const char* dtype_name(tessera_dtype dtype) {
   return dtype == TESSERA_BF16 ? "bf16" : dtype == TESSERA_F16 ? "f16" : "f32";
 }

@@ -15,10 +15,10 @@
 #define TESSERA_OPS_BLOCK_ATTN_KERNEL_H_
 
 #include <math.h>
-#include <string.h>
 
 #include "ops/block_attn/keys.h"
 #include "ops/block_attn/rows.h"
+#include "ops/block_attn/walk.h"
 #include "tile/direct.h"
 #include "tile/gemm.h"
 #include "tile/panel.h"
@@ -42,94 +42,23 @@ struct BlockAttn : Rows<Isa, In, kExact> {
 
   // ---- The walk ----
 
-  // Turns the tile's lists into one member mask per block.
-  void read_lists() const {
-    uint64_t* members = at<uint64_t>(scratch, plan.scratch.members);
-    uint64_t* touched = at<uint64_t>(scratch, plan.scratch.touched);
-    memset(touched, 0, static_cast<size_t>(used_words(r)) * sizeof(uint64_t));
-    for (int64_t i = 0; i < lists; ++i) {
-      const int32_t* ids = ids_of(p, r, head, this->first_list + i);
-      for (int64_t w = 0; w < p.width; ++w) {
-        const int64_t id = ids[w * p.ids_entry];
-        if (id < 0 || id >= r.blocks) continue;
-        const uint64_t bit = uint64_t{1} << (id % 64);
-        if ((touched[id / 64] & bit) == 0) members[id] = 0;
-        touched[id / 64] |= bit;
-        members[id] |= uint64_t{1} << i;
-      }
-    }
+  // `which` of two buffers for keys that are copied.
+  void locate(const Visit& visit, int which, KeyTile* keys) const {
+    In* const rows = at<In>(scratch, plan.scratch.copied) + which * kKeyTile * (p.dim + p.dim_v);
+    Tiles::locate(p, plan, r, head, visit.block, visit.piece, rows, keys);
   }
-
-  // A key tile, the lists that take it, and those of them that begin a new chunk with it.
-  struct Visit {
-    int64_t block;
-    int64_t piece;
-    uint64_t takes;
-    uint64_t begins;
-  };
-
-  // The key tiles of the union, ascending. chunk < 0: all of them; else those that are in that chunk of some list. A list's
-  // chunks are counted in tiles, whether or not their keys exist.
-  struct Cursor {
-    const BlockAttn& attn;
-    const uint64_t* members;
-    const uint64_t* touched;
-    const int64_t chunk;
-    int64_t done[kTileLists] = {};  // key tiles of each list so far
-    int64_t word = -1;
-    uint64_t bits = 0;
-    Visit now;
-
-    Cursor(const BlockAttn& a, int64_t a_chunk)
-        : attn(a),
-          members(at<uint64_t>(a.scratch, a.plan.scratch.members)),
-          touched(at<uint64_t>(a.scratch, a.plan.scratch.touched)),
-          chunk(a_chunk),
-          now{0, a.plan.tiles_per_block - 1, 0, 0} {}
-
-    bool advance() {
-      do {
-        if (++now.piece == attn.plan.tiles_per_block) {
-          now.piece = 0;
-          while (bits == 0) {
-            if (++word == used_words(attn.r)) return false;
-            bits = touched[word];
-          }
-          now.block = word * 64 + __builtin_ctzll(bits);
-          bits &= bits - 1;
-        }
-        count();
-      } while (now.takes == 0);
-      return true;
-    }
-    void count() {
-      now.takes = now.begins = 0;
-      for (uint64_t left = members[now.block]; left != 0; left &= left - 1) {
-        int64_t& tiles = done[__builtin_ctzll(left)];
-        const uint64_t bit = left & ~(left - 1);
-        if (chunk < 0 || tiles / attn.plan.chunk_tiles == chunk) now.takes |= bit;
-        if (tiles > 0 && tiles % attn.plan.chunk_tiles == 0) now.begins |= bit;
-        ++tiles;
-      }
-    }
-    // `which` of two buffers for keys that are copied.
-    void locate(int which, KeyTile* keys) const {
-      In* const rows = at<In>(attn.scratch, attn.plan.scratch.copied) + which * kKeyTile * (attn.p.dim + attn.p.dim_v);
-      Tiles::locate(attn.p, attn.plan, attn.r, attn.head, now.block, now.piece, rows, keys);
-    }
-  };
 
   // Works through the union of the lists; chunk < 0: all chunks, merging each finished one into the row's sum.
   void walk(int64_t chunk) const {
     KeyTile keys[2];  // this tile's and the next one's
     int now = 0;
-    Cursor cursor(*this, chunk);
-    bool more = cursor.advance();
-    if (more) cursor.locate(now, &keys[now]);
+    Walk<Isa> tiles(*this, chunk);
+    bool more = tiles.advance();
+    if (more) locate(tiles.now, now, &keys[now]);
     while (more) {
-      const Visit visited = cursor.now;
-      more = cursor.advance();
-      if (more) cursor.locate(1 - now, &keys[1 - now]);
+      const Visit visited = tiles.now;
+      more = tiles.advance();
+      if (more) locate(tiles.now, 1 - now, &keys[1 - now]);
       if (chunk < 0 && visited.begins != 0) fold_rows(visited.begins);
       if (keys[now].count > 0) visit(visited, keys[now], more ? &keys[1 - now] : nullptr);
       now = 1 - now;
@@ -152,7 +81,7 @@ struct BlockAttn : Rows<Isa, In, kExact> {
     const bool direct = r.source == Source::kDirect;
     int64_t count = 0;
     Group group;
-    Fetch fetch = fetch_of(keys, next);
+    Fetch fetch = Tiles::fetch(p, r, keys, next);
     for (uint64_t left = at_tile.takes; left != 0; left &= left - 1) {
       const int64_t i = __builtin_ctzll(left);
       const int64_t begin = count;
@@ -188,32 +117,6 @@ struct BlockAttn : Rows<Isa, In, kExact> {
     int most = 0;
     int least = static_cast<int>(kKeyTile);
   };
-
-  // What the multiplications prefetch where K and V come from memory and not from packed panels: scores the values of
-  // this tile, values the keys of the next.
-  struct Fetch {
-    Ahead values, next_keys;
-  };
-
-  Fetch fetch_of(const KeyTile& keys, const KeyTile* next) const {
-    Fetch fetch = {};
-    if (r.source == Source::kDirect) {
-      fetch.values = rows_ahead(keys.v, keys.count, p.dim_v);
-      if (next != nullptr) fetch.next_keys = rows_ahead(next->k, next->count, p.dim);
-    } else if (r.source == Source::kInPlace) {
-      fetch.values = page_ahead(keys.v[0], P::steps(keys.count) * p.v.token);
-      if (next != nullptr && next->count > 0) fetch.next_keys = page_ahead(next->k[0], P::steps(p.dim) * p.k.token);
-    }
-    return fetch;
-  }
-  // Rows that lie one behind the other.
-  static Ahead rows_ahead(const In* const* rows, int count, int64_t dim) {
-    if (count == 0 || rows[count - 1] - rows[0] != (count - 1) * dim) return {};
-    return page_ahead(rows[0], count * dim);
-  }
-  static Ahead page_ahead(const In* data, int64_t elements) {
-    return {reinterpret_cast<const char*>(data), reinterpret_cast<const char*>(data + elements)};
-  }
 
   // The row whose scores lie in `slot` of the scratch.
   void add_row(int32_t row, int32_t limit, int64_t slot, Group* g) const {
@@ -354,7 +257,7 @@ struct BlockAttn : Rows<Isa, In, kExact> {
     const BlockAttn self(p, plan, r, base, head, tile, worker);
     const int64_t rows = self.tokens * p.group;
     const bool folds = !r.split && r.chunks > 1;
-    self.read_lists();
+    Walk<Isa>::read_lists(self);
     self.load_q();
     for (int64_t t = 0; t < self.tokens; ++t) {
       at<int64_t>(self.scratch, plan.scratch.visible)[t] = visible_keys(r.seq, p.causal, self.first_token + t);

@@ -7,6 +7,7 @@
 #ifndef TESSERA_OPS_BLOCK_ATTN_KEYS_H_
 #define TESSERA_OPS_BLOCK_ATTN_KEYS_H_
 
+#include "core/packed_layout.h"
 #include "ops/block_attn/plan.h"
 #include "tile/gemm.h"
 #include "tile/panel.h"
@@ -47,12 +48,17 @@ struct Packed {
   bool finite;    // all of v
 };
 
+// What the multiplications prefetch where K and V come from memory and not from packed panels: scores the values of this
+// tile, values the keys of the next.
+struct Fetch {
+  Ahead values, next_keys;
+};
+
 template <class Isa, class In>
 struct KeyTiles {
   using operand = typename Isa::operand;
   using P = Panels<Isa>;
-  // Elements that the packed layout keeps together.
-  static constexpr int kUnit = static_cast<int>(4 / sizeof(In));
+  static constexpr int kE = kPackedElements<In>;
 
   // `rows`: where to copy a page of the packed layout, unless it is read in place.
   static void locate(const Problem& p, const Plan& plan, const Request& r, int64_t head, int64_t block, int64_t piece,
@@ -105,27 +111,36 @@ struct KeyTiles {
             *(base + plan.finite + slot) != 0};
   }
 
+  // `next`: null if there is none.
+  static Fetch fetch(const Problem& p, const Request& r, const Keys<In>& keys, const Keys<In>* next) {
+    Fetch fetch = {};
+    if (r.source == Source::kDirect) {
+      fetch.values = rows_ahead(keys.v, keys.count, p.dim_v);
+      if (next != nullptr) fetch.next_keys = rows_ahead(next->k, next->count, p.dim);
+    } else if (r.source == Source::kInPlace) {
+      fetch.values = page_ahead(keys.v[0], P::steps(keys.count) * p.v.token);
+      if (next != nullptr && next->count > 0) fetch.next_keys = page_ahead(next->k[0], P::steps(p.dim) * p.k.token);
+    }
+    return fetch;
+  }
+
   // Copies the n keys to rows.
   static void copy_rows(const Problem& p, const Request& r, int64_t head, int n, In* rows, Keys<In>* keys) {
-    keys->count = 0;
-    for (int i = 0; i < n; ++i) {
-      int64_t page = 0;
-      const int64_t slot = (keys->begin + i) % p.pages.page_size;
-      if (!page_of(p, r, keys->begin + i, &page)) continue;
-      In* const k = rows + keys->count * (p.dim + p.dim_v);
-      In* const v = k + p.dim;
-      const In* k_from = static_cast<const In*>(p.k.data) + page * p.k.page + head * p.k.head + slot * kUnit;
-      const In* v_from = static_cast<const In*>(p.v.data) + page * p.v.page + head * p.v.head +
-                         slot / kUnit * p.v.token + slot % kUnit;
-      for (int64_t d = 0; d < p.dim; ++d) k[d] = k_from[d / kUnit * p.k.token + d % kUnit];
-      for (int64_t d = 0; d < p.dim_v; ++d) v[d] = v_from[d * kUnit];
-      keys->k[keys->count] = k;
-      keys->v[keys->count] = v;
-      keys->place[keys->count++] = static_cast<uint8_t>(i);
-    }
+    const int64_t step = p.dim + p.dim_v;
+    keys->count = copy_packed_keys(p.k, p.pages, r.b, head, keys->begin, n, p.dim, rows, step, keys->k, keys->place);
+    copy_packed_values(p.v, p.pages, r.b, head, keys->begin, n, p.dim_v, rows + p.dim, step, keys->v);
   }
 
  private:
+  // Rows that lie one behind the other.
+  static Ahead rows_ahead(const In* const* rows, int count, int64_t dim) {
+    if (count == 0 || rows[count - 1] - rows[0] != (count - 1) * dim) return {};
+    return page_ahead(rows[0], count * dim);
+  }
+  static Ahead page_ahead(const In* data, int64_t elements) {
+    return {reinterpret_cast<const char*>(data), reinterpret_cast<const char*>(data + elements)};
+  }
+
   // Where a used block's packed pieces begin, counted in key tiles.
   static int64_t slot_of(const Problem& p, const Plan& plan, const Request& r, const char* base, int64_t head,
                          int64_t block) {
@@ -140,20 +155,15 @@ struct KeyTiles {
     return reinterpret_cast<operand*>(base + plan.packed + static_cast<size_t>(slot) * bytes);
   }
 
-  // The page of a key, and whether it exists.
-  static bool page_of(const Problem& p, const Request& r, int64_t key, int64_t* page) {
-    *page = p.pages.table[r.b * p.pages.request + key / p.pages.page_size * p.pages.entry];
-    return *page >= 0 && *page < p.pages.pages;
-  }
-
   // All n keys lie in one page: k[0] and v[0] point to the tile's part of it, and the rest of them is not used.
   static void locate_page(const Problem& p, const Request& r, int64_t head, int n, Keys<In>* keys) {
-    int64_t page = 0;
-    keys->count = n > 0 && page_of(p, r, keys->begin, &page) ? n : 0;
-    if (keys->count == 0) return;
-    const int64_t slot = keys->begin % p.pages.page_size;
-    keys->k[0] = static_cast<const In*>(p.k.data) + page * p.k.page + head * p.k.head + slot * kUnit;
-    keys->v[0] = static_cast<const In*>(p.v.data) + page * p.v.page + head * p.v.head + slot / kUnit * p.v.token;
+    keys->count = 0;
+    if (n == 0) return;
+    const PageRun run = page_run(p.pages, r.b, keys->begin);
+    if (run.page < 0) return;
+    keys->count = n;
+    keys->k[0] = static_cast<const In*>(p.k.data) + run.page * p.k.page + head * p.k.head + run.slot * kE;
+    keys->v[0] = static_cast<const In*>(p.v.data) + run.page * p.v.page + head * p.v.head + run.slot / kE * p.v.token;
     for (int i = 0; i < n; ++i) keys->place[i] = static_cast<uint8_t>(i);
   }
 };

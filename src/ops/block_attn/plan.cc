@@ -2,12 +2,11 @@
 
 #include <algorithm>
 
+#include "core/check.h"
 #include "ops/layout.h"
 
 namespace tessera::block_attn {
 namespace {
-
-int64_t element_size(tessera_dtype dtype) { return dtype == TESSERA_F32 ? 4 : 2; }
 
 struct Longest {
   int64_t rows = 1;
@@ -49,7 +48,7 @@ void cut_keys(const Problem& p, int64_t longest_keys, Plan* plan) {
 bool pages_are_panels(const Problem& p, const Plan& plan) {
   const Kernel& kernel = *plan.kernel;
   const int64_t tile = std::min(p.block, kKeyTile);
-  return p.pages.packed && kernel.pair * element_size(p.dtype) == 4 && p.pages.page_size % tile == 0 &&
+  return p.pages.packed && kernel.pair * dtype_size(p.dtype) == 4 && p.pages.page_size % tile == 0 &&
          p.block % tile == 0 && tile % (kernel.lanes * kernel.pair) == 0 && p.dim % kernel.pair == 0 &&
          p.dim_v % kernel.lanes == 0;
 }
@@ -115,7 +114,7 @@ void lay_out_scratch(const Problem& p, const Longest& longest, bool reads_direct
   s.rows = layout.add(rows, sizeof(int32_t));
   s.limits = layout.add(rows, sizeof(int32_t));
   s.values = layout.add(std::min(plan->o_row, plan->kernel->panel_columns), ceil_div(plan->key_tile, pair) * 4);
-  s.copied = layout.add(p.pages.packed ? 2 * kKeyTile * (p.dim + p.dim_v) : 0, element_size(p.dtype));
+  s.copied = layout.add(p.pages.packed ? 2 * kKeyTile * (p.dim + p.dim_v) : 0, dtype_size(p.dtype));
   const int64_t direct = reads_directly ? 1 : 0;
   plan->panel_rows = round_up(rows / plan->lists_per_tile, lanes);
   s.panels = layout.add(direct * plan->lists_per_tile * plan->panel_rows, ceil_div(p.dim, pair) * 4);

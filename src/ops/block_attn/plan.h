@@ -1,5 +1,6 @@
-// How a checked call is cut into tasks. A pure function of the problem, the lengths of its requests, the variant and
-// whether this call does the whole work; no choice here changes a bit of the result, except through the variant.
+// How a checked call is cut into tasks. It depends on the problem, the lengths of its requests, the variant and whether
+// this call does the whole work, and on nothing else; no choice here changes a bit of the result, except through the
+// variant. Each request's share of the tasks is written to the problem's table of requests.
 #ifndef TESSERA_OPS_BLOCK_ATTN_PLAN_H_
 #define TESSERA_OPS_BLOCK_ATTN_PLAN_H_
 

@@ -10,7 +10,6 @@
 namespace tessera::block_attn {
 
 constexpr int64_t kDefaultBlock = 128;
-constexpr int64_t kMaxDim = 8192;  // a row of Q and O in f32 must stay small beside the caches
 
 // Strides of a [request, token, head, feature] tensor; the feature stride is 1. Packed rows have request stride 0.
 struct Strides {
@@ -23,14 +22,14 @@ struct Request;  // plan.h
 
 struct Problem {
   Sequences sequences;
-  Request* requests;  // one per sequence, filled when a call is prepared
-  int64_t kv_heads;   // Hkv
-  int64_t group;      // G = Hq / Hkv
-  int64_t dim;        // D
-  int64_t dim_v;      // Dv
-  int64_t block;      // tokens per KV block
-  int64_t block_q;    // query tokens per list; 1 for packed rows
-  int64_t width;      // W
+  Request* requests;      // one per sequence, filled when a call is prepared
+  int64_t kv_heads;       // Hkv
+  int64_t group;          // G = Hq / Hkv
+  int64_t dim;            // D
+  int64_t dim_v;          // Dv
+  int64_t block;          // tokens per KV block
+  int64_t block_q;        // query tokens per list; 1 for packed rows
+  int64_t width;          // W
   tessera_dtype dtype;
   bool causal;
   float scale;
