@@ -37,8 +37,8 @@ def main() -> None:
             for position in [np.arange(context[b] - new_rows[b], context[b])]
         ]
     ).astype(np.int32)
-    page, slot = np.divmod(slots, PAGE)
-    k_cache[page, :, slot], v_cache[page, :, slot], index_cache[page, :, slot] = k, v, index_k
+    tessera.append_kv(k, v, slots, k_cache, v_cache)
+    tessera.append_kv(index_k, None, slots, index_cache)
 
     # (2) 16 blocks for every row and KV head: the row's own, and the best by the largest index score in the block.
     requests = {"cu_seqlens_q": cu_seqlens_q, "page_table": table, "seqused_k": context}

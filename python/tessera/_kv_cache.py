@@ -7,7 +7,7 @@ of k side by side, those of v in pairs. With e elements to 4 bytes, 2 of bf16 or
     v_cache [P, Hkv, ceil(ps/e), Dv, e]   feature d of the value in slot j is v_cache[page, head, j // e, d, j % e]
 
 Attention over paged keys takes such a pair in the place of k [P, Hkv, ps, D] and v [P, Hkv, ps, Dv], with the same page
-table, and gives the same bits.
+table, and gives the same bits; `msa_block_scores` and `msa_select` likewise take such a k_cache of index keys.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tessera import _core
 Array = TypeVar("Array")
 
 
-def append_kv(k: Any, v: Any, slots: Any, k_cache: Any, v_cache: Any, *, backend: str = "native") -> None:
+def append_kv(k: Any, v: Any, slots: Any, k_cache: Any, v_cache: Any = None, *, backend: str = "native") -> None:
     """Copies rows of k and v into slots of a paged cache, in place: row i to slot slots[i] % ps of page slots[i] // ps.
 
     A slot outside [0, P * ps) is skipped (-1 is the usual filler); of rows that name one slot the last one stays. Only the
@@ -27,21 +27,21 @@ def append_kv(k: Any, v: Any, slots: Any, k_cache: Any, v_cache: Any, *, backend
 
     Args:
         k: [n, Hkv, D], bf16, f16 or f32. Any strides with a unit stride along D; likewise v.
-        v: [n, Hkv, Dv], k's dtype.
+        v: [n, Hkv, Dv], k's dtype. None, with v_cache: keys alone are written, as an index cache has no values.
         slots: int32 [n], page * ps + slot of the page: what engines call a slot mapping.
         k_cache: row-major [P, Hkv, ps, D] with a unit stride along D, or packed [P, Hkv, ceil(D/e), ps, e], dense in its
             last two axes; k's dtype. Other strides are free, but no two elements may share memory. What an odd D leaves
             over in a packed slot becomes 0.
         v_cache: [P, Hkv, ps, Dv] or packed [P, Hkv, ceil(ps/e), Dv, e], in k_cache's layout. May not overlap k_cache;
-            neither may overlap an input. Both may be views of one buffer.
+            neither may overlap an input. Both may be views of one buffer. None goes with v.
         backend: "native" or "reference".
 
     Returns:
         None: the caches are changed.
 
     Raises:
-        ValueError: shape, stride, overlap, device, or a cache that is read-only; TypeError: dtype or type of an argument;
-        NotImplementedError: valid, but not supported. Nothing has been written then.
+        ValueError: shape, stride, overlap, device, a cache that is read-only, or one of v and v_cache without the other;
+        TypeError: dtype or type of an argument; NotImplementedError: valid, but not supported. Nothing has been written then.
 
     Source: reshape_and_cache of vLLM, without its scales.
     """

@@ -17,10 +17,10 @@ nb::object append_kv(nb::handle k, nb::handle v, nb::handle slots, nb::handle k_
   Call call("append_kv", backend);
   tessera_append_kv_args args{};
   args.k = call.input("k", k, kFloats);
-  args.v = call.input("v", v, kFloats);
+  args.v = call.optional_input("v", v, kFloats);
   args.slots = call.input("slots", slots, kI32);
   args.k_cache = call.destination("k_cache", k_cache, kFloats);
-  args.v_cache = call.destination("v_cache", v_cache, kFloats);
+  if (!v_cache.is_none()) args.v_cache = call.destination("v_cache", v_cache, kFloats);
   call.run(tessera_append_kv, args);
   return nb::none();
 }

@@ -48,7 +48,7 @@ Status reference_append_kv(const tessera_append_kv_args& a) {
       for (int64_t d = a.k.shape[2]; packed && d < a.k_cache.shape[2] * a.k_cache.shape[4]; ++d) {
         std::memset(key_place(a.k_cache, page, head, j, d), 0, item);
       }
-      for (int64_t d = 0; d < a.v.shape[2]; ++d) {
+      for (int64_t d = 0; a.v.ndim != 0 && d < a.v.shape[2]; ++d) {
         std::memcpy(value_place(a.v_cache, page, head, j, d), element(a.v, {i, head, d}), item);
       }
     }

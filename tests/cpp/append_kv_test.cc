@@ -230,6 +230,27 @@ TEST(AppendKvForms, TakesCachesInOneBuffer) {
   }
 }
 
+// An index cache has keys and no values.
+TEST_P(AppendKv, WritesKeysAlone) {
+  for (const Case& c : {Case{}, Case{.dim = 17, .page_size = 24, .gaps = true}, Case{.rows = 1500, .pages = 90}}) {
+    for (const tessera_dtype dtype : kFloats) {
+      SCOPED_TRACE(testing::PrintToString(c) + ", " + dtype_name(dtype));
+      const Append call(c, dtype, GetParam());
+      for (const tessera_context& context : contexts()) {
+        const TestTensor got = call.caches().k, clean = call.caches().k;
+        const tessera_append_kv_args a = {call.k, {}, call.slots, got, {}};
+        tessera_context part = context;
+        for (int32_t i = 0; i < std::max(context.executor.num_parts, 1); ++i) {
+          part.executor.part = i;
+          ASSERT_EQ(tessera_append_kv(&a, &part), TESSERA_OK) << tessera_last_error();
+        }
+        EXPECT_TRUE(got.all_bits() == call.expected(clean, call.k, false));
+        EXPECT_TRUE(got.gaps_untouched());
+      }
+    }
+  }
+}
+
 TEST(AppendKvForms, EveryVariantIsTheSameCopy) {
   const Append call({}, TESSERA_F16, true);
   for (int32_t i = 0; i < tessera_num_variants(); ++i) {
@@ -270,7 +291,12 @@ void invalid(const std::string& message, bool packed, const std::function<void(A
 TEST(AppendKvErrors, Rows) {
   for (const bool packed : {false, true}) {
     invalid("k [n, Hkv, D] is missing", packed, [](Args& a) { a.k = {}; });
-    invalid("v [n, Hkv, Dv] is missing", packed, [](Args& a) { a.v = {}; });
+    invalid("v is missing; expected both of v and v_cache, or neither", packed, [](Args& a) { a.v = {}; });
+    invalid("v_cache is missing; expected both of v and v_cache, or neither", packed, [](Args& a) { a.v_cache = {}; });
+    invalid("k_cache", packed, [](Args& a) {
+      a.v = a.v_cache = {};
+      a.k_cache.shape[0] = -1;
+    });
     invalid("slots [n] is missing", packed, [](Args& a) { a.slots = {}; });
     invalid("k has 2 axes", packed, [](Args& a) { a.k.ndim = 2; });
     invalid("slots has 2 axes", packed, [](Args& a) { a.slots.ndim = 2; });
@@ -292,7 +318,6 @@ TEST(AppendKvErrors, Caches) {
     invalid("k_cache [P, Hkv, ps, D] or [P, Hkv, ceil(D/e), ps, e] is missing", packed,
             [](Args& a) { a.k_cache = {}; });
     invalid("k_cache has 3 axes", packed, [](Args& a) { a.k_cache.ndim = 3; });
-    invalid("v_cache [P, Hkv, ", packed, [](Args& a) { a.v_cache = {}; });
     invalid(packed ? "v_cache has 4 axes" : "v_cache has 5 axes", packed,
             [=](Args& a) { a.v_cache.ndim = packed ? 4 : 5; });
     invalid("v_cache has stride 3 in its last axis", packed, [=](Args& a) { a.v_cache.stride[packed ? 4 : 3] = 3; });
@@ -327,12 +352,12 @@ TEST(AppendKvErrors, PackedSizes) {
     invalid(message, true, [=](Args& a) { (a.*cache).shape[axis] = n; });
   };
   size(1, 1, "k_cache [5, 1, 8, 16, 2] has size 1 in axis 1; expected 2 (Hkv of k)", &Args::k_cache);
-  size(2, 7, "k_cache [5, 2, 7, 16, 2] has size 7 in axis 2; expected 8 (ceil(D/e))", &Args::k_cache);
-  size(3, 17, "v_cache [5, 2, 8, 8, 2] has size 8 in axis 2; expected 9 (ceil(ps/e))", &Args::k_cache);
-  size(4, 1, "k_cache [5, 2, 8, 16, 1] has size 1 in axis 4; expected 2 (e, elements in 4 bytes)", &Args::k_cache);
+  size(2, 7, "k_cache [5, 2, 7, 16, 2] has size 7 in axis 2; expected 8 (ceil(D/e), D of k)", &Args::k_cache);
+  size(3, 17, "v_cache [5, 2, 8, 8, 2] has size 8 in axis 2; expected 9 (ceil(ps/e), ps of k_cache)", &Args::k_cache);
+  size(4, 1, "k_cache [5, 2, 8, 16, 1] has size 1 in axis 4; expected 2 (e, the elements in 4 bytes)", &Args::k_cache);
   size(0, 4, "v_cache [4, 2, 8, 8, 2] has size 4 in axis 0; expected 5 (P of k_cache)", &Args::v_cache);
   size(3, 7, "v_cache [5, 2, 8, 7, 2] has size 7 in axis 3; expected 8 (Dv of v)", &Args::v_cache);
-  size(4, 1, "v_cache [5, 2, 8, 8, 1] has size 1 in axis 4; expected 2 (e, elements in 4 bytes)", &Args::v_cache);
+  size(4, 1, "v_cache [5, 2, 8, 8, 1] has size 1 in axis 4; expected 2 (e, the elements in 4 bytes)", &Args::v_cache);
   invalid("k_cache has stride 4 in axis 3; its last two axes are dense (stride 2)", true,
           [](Args& a) { a.k_cache.stride[3] = 4; });
 }

@@ -81,6 +81,16 @@ def test_append_writes_the_named_slots_alone(dtype, layout, backend, sizes):
         assert same_bits(got, want)
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_append_writes_keys_alone(dtype, layout, backend):
+    rows = Rows(dtype)
+    cache, want = rows.caches(layout)[0], rows.expected(layout)[0]
+    assert tessera.append_kv(rows.k, None, rows.slots, cache, backend=backend) is None
+    assert same_bits(cache, want)
+
+
 @pytest.mark.parametrize("kind", ["torch", "numpy", "dlpack"])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_append_changes_caches_of_every_kind_in_place(dtype, kind):
@@ -137,6 +147,8 @@ ERRORS = [
     (lambda a: {"slots": a["slots"].astype(np.int64)}, TypeError, "slots is int64; expected int32"),
     (lambda a: {"slots": a["slots"].tolist()}, TypeError, "slots is of type list"),
     (lambda a: {"k_cache": None}, TypeError, "k_cache is of type NoneType"),
+    (lambda a: {"v": None}, ValueError, "v is missing; expected both of v and v_cache, or neither"),
+    (lambda a: {"v_cache": None}, ValueError, "v_cache is missing; expected both of v and v_cache, or neither"),
     (lambda a: {"backend": "auto"}, ValueError, "backend is 'auto'"),
 ]  # fmt: skip
 

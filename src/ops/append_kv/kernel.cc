@@ -128,7 +128,7 @@ void append(const Problem& p, int64_t head, int64_t share, int64_t shares) {
     const Run run = run_at(p, row);
     if (run.page >= 0 && run.page % shares == share) {
       put(p.k, p.k_cache, run, head);
-      put(p.v, p.v_cache, run, head);
+      if (p.has_values) put(p.v, p.v_cache, run, head);
     }
     row += run.count;
   }

@@ -30,13 +30,14 @@ struct Cache {
 struct Problem {
   Rows k, v;
   Cache k_cache, v_cache;
+  bool has_values;  // else v and v_cache are not there
   const int32_t* slots;
   int64_t slot_stride;   // in elements
   int64_t rows;          // 0 if the cache has no slot
   int64_t heads;         // Hkv
   int64_t pages;         // P
   int64_t page_size;     // ps
-  int64_t row_elements;  // D + Dv
+  int64_t row_elements;  // D, and Dv
 };
 
 }  // namespace tessera::append_kv
