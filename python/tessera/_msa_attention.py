@@ -43,8 +43,8 @@ def msa_sparse_attention(
     Args:
         q: [R, Hq, D], bf16, f16 or f32. Any strides with a unit stride along D; likewise k, v and out.
         k: [total_k, Hkv, D], or in pages [P, Hkv, ps, D], or both in the packed layout of
-            `append_kv`; q's dtype. Hq is a multiple of Hkv.
-        v: [total_k, Hkv, Dv], or in pages [P, Hkv, ps, Dv]; q's dtype.
+            `append_kv`; q's dtype, or bf16 or f16 under f32 queries. Hq is a multiple of Hkv.
+        v: [total_k, Hkv, Dv], or in pages [P, Hkv, ps, Dv]; k's dtype.
         q2k_indices: int32 [Hkv, R, W], block ids within the row's request; ids of no block are skipped.
         cu_seqlens_q: int32 [B + 1], rows [cu_seqlens_q[b], cu_seqlens_q[b + 1]) are request b's. A request whose rows
             would lie outside q or overlap an earlier one's is empty; a row of no request gives 0, lse -inf.
@@ -101,8 +101,8 @@ def msa_sparse_decode_attention(
 
     Args:
         q: [B * seqlen_q, Hq, D], bf16, f16 or f32: rows [b * seqlen_q, (b + 1) * seqlen_q) are request b's.
-        k: [P, Hkv, ps, D], q's dtype.
-        v: [P, Hkv, ps, Dv], q's dtype.
+        k: [P, Hkv, ps, D], q's dtype, or bf16 or f16 under f32 queries.
+        v: [P, Hkv, ps, Dv], k's dtype.
         q2k_indices: int32 [Hkv, B * seqlen_q, W].
         page_table: int32 [B, max_pages].
         seqused_k: int32 [B], keys of each request, those of its rows included.
@@ -143,8 +143,8 @@ def block_sparse_attention_single_q(
 
     Args:
         q: [H, bq, D], bf16, f16 or f32; any bq. Any strides with a unit stride along D; likewise k, v and out.
-        k: [H, Sk, D], q's dtype.
-        v: [H, Sk, Dv], q's dtype.
+        k: [H, Sk, D], q's dtype, or bf16 or f16 under f32 queries.
+        v: [H, Sk, Dv], k's dtype.
         kv_indices: int32 [W], one list of block ids for all heads, or [H, W], one per head.
         block_size: tokens per KV block.
         causal: a query sees keys at positions up to its own; False: all keys.

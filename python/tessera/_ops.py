@@ -43,8 +43,8 @@ def block_sparse_gqa_prefill(
     Args:
         q: [B, Sq, Hq, D], bf16, f16 or f32. Any strides with a unit stride along D; likewise k, v and out.
         k: [B, Sk, Hkv, D], or in pages [P, Hkv, ps, D], or both in the packed layout of
-            `append_kv`; q's dtype. Hq is a multiple of Hkv.
-        v: [B, Sk, Hkv, Dv], or in pages [P, Hkv, ps, Dv]; q's dtype.
+            `append_kv`; q's dtype, or bf16 or f16 under f32 queries. Hq is a multiple of Hkv.
+        v: [B, Sk, Hkv, Dv], or in pages [P, Hkv, ps, Dv]; k's dtype.
         kv_indices: int32 [B, nQ, W], one list of block ids per query block for all heads, or [B, Hkv, nQ, W], one per
             KV head.
         block_size: tokens per KV block.

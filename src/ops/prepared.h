@@ -29,11 +29,11 @@ class Prepared {
   Prepared(const Problem& checked, std::span<const KernelVariant<Kernel>> variants, const tessera_context& context,
            const Executor& executor)
       : problem(checked), table_(context, table_bytes(checked)) {
-    const KernelVariant<Kernel>* const variant = choose_variant(variants, context.variant, checked.dtype, &status);
+    const KernelVariant<Kernel>* const variant = choose_variant(variants, context.variant, dtypes_of(checked), &status);
     if (variant == nullptr) return;
     resolve(reinterpret_cast<Entry*>(table_.data()), &problem);
     // A part of a call cannot wait for what other parts make.
-    plan = make_plan(problem, *variant->kernel(problem.dtype), executor.num_parts() == 1, executor.workers());
+    plan = make_plan(problem, *variant->kernel(dtypes_of(problem)), executor.num_parts() == 1, executor.workers());
   }
 
   // The memory of the plan.

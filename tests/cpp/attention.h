@@ -78,7 +78,7 @@ struct Attention {
     Shape out = rows;
     out.push_back(v.view().shape[3]);
     const bool gaps = shape.layout == cases::Layout::kStrided;
-    return {TestTensor(dtype, out, gaps ? gappy_strides(out, 1) : dense_strides(out)),
+    return {TestTensor(q.view().dtype, out, gaps ? gappy_strides(out, 1) : dense_strides(out)),
             TestTensor(TESSERA_F32, rows, gaps ? gappy_strides(rows, 2) : dense_strides(rows))};
   }
   State state() const {

@@ -92,7 +92,7 @@ struct Msa {
     const Shape lse = {q.view().shape[0], q.view().shape[1]};
     const Shape out = {lse[0], lse[1], v.view().shape[v.view().ndim - 1]};
     const bool gaps = shape.layout == cases::Layout::kStrided;
-    return {TestTensor(dtype, out, gaps ? gappy_strides(out, 1) : dense_strides(out)),
+    return {TestTensor(q.view().dtype, out, gaps ? gappy_strides(out, 1) : dense_strides(out)),
             TestTensor(TESSERA_F32, lse, gaps ? gappy_strides(lse, 2) : dense_strides(lse))};
   }
   MsaArgs args_into(const Output& to) const {

@@ -266,7 +266,7 @@ TEST(SingleQErrors, NameTheArgumentAndItsShape) {
   refuse(kInvalid, "kv_indices", "[1, 3]", [](SingleQ& a) { a.kv_indices.shape[0] = 1; });
   refuse(kInvalid, "q_offset", "[2]", [](SingleQ& a) { a.q_offset.shape[0] = 2; });
   refuse(kInvalid, "k", "axis 1", [](SingleQ& a) { a.k.stride[1] = -1; });
-  refuse(kType, "k", "bfloat16", [](SingleQ& a) { a.k.dtype = TESSERA_BF16; });
+  refuse(kType, "v", "float32 but k is bfloat16", [](SingleQ& a) { a.k.dtype = TESSERA_BF16; });
   refuse(kType, "kv_indices", "float32", [](SingleQ& a) { a.kv_indices.dtype = TESSERA_F32; });
   refuse(kInvalid, "block_size", "-3", [](SingleQ& a) { a.block_size = -3; });
   refuse(kInvalid, "out", "overlaps v", [](SingleQ& a) { a.out.data = a.v.data; });

@@ -64,6 +64,23 @@ def test_where_the_keys_lie_changes_no_bit(dtype, variant):
                 assert same_bits(got, want), size
 
 
+@pytest.mark.parametrize("dtype", ["bf16", "f16"])
+def test_f32_queries_over_other_keys(dtype):
+    p = Requests(dtype)
+    p.q = Requests("f32").q  # which no 16-bit type has
+    for backend in ("native", "reference"):
+        for inputs, options in ((p.inputs, p.packed), p.paged(8)):
+            out, lse = with_lse(attend, inputs, options, backend=backend)
+            assert out.dtype == np.float32
+            assert within_bounds((out, lse), p.truth(), "f16")
+    if tessera.info()["variants"].get("avx512bf16", {}).get("available"):
+        with (
+            tessera.testing.force_variant("avx512bf16"),
+            pytest.raises(NotImplementedError, match="does not take float32 queries over"),
+        ):
+            attend(*p.inputs, **p.packed)
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_each_request_is_a_prefill_with_a_list_per_token(dtype):
     p = Requests(dtype, rows=(5, 1, 19), keys=(40, 7, 33))
@@ -315,5 +332,7 @@ def test_explain():
     assert "variant: " in tessera.explain(decode, q, k, v, ids, **options)
     with pytest.raises(ValueError, match="msa_sparse_decode_attention: block_size is 0"):
         tessera.explain(decode, q, k, v, ids, **options | {"block_size": 0})
-    with pytest.raises(ValueError, match="explain: operator is block_sparse_attention_single_q"):
-        tessera.explain(single_q, q, k, v, ids)
+    one = Problem("bf16", batch=1, sq=8, sk=24, hq=3, hkv=3)
+    heads_first = [x[0].swapaxes(0, 1) for x in (one.q, one.k, one.v)]
+    text = tessera.explain(single_q, *heads_first, np.arange(3, dtype=np.int32), block_size=8, return_lse=True)
+    assert "variant: " in text

@@ -139,7 +139,7 @@ TYPES = [
     ("packed", {"q_offset": P.cu_q[:2].astype(WIDE)}, "q_offset is int64; expected int32"),
     ("packed", {"q_offset": 1.0}, r"q_offset is 1\.0; expected an int or int32 \[B\]"),
     ("decode", {"seqlen_q": 3.0}, r"seqlen_q is 3\.0; expected an int"),
-    ("packed", {"k": P.k.astype(np.float16)}, "k is float16 but q is float32"),
+    ("packed", {"k": P.k.astype(np.float16)}, "v is float32 but k is float16"),
     ("packed", {"q": P.q.astype(np.float64)}, "q is float64; expected bfloat16, float16 or float32"),
     ("packed", {"out": np.zeros((6, 6, 8), np.float16)}, "out is float16; expected float32"),
     ("packed", {"lse": np.zeros((6, 6), np.float64)}, "lse is float64; expected float32"),

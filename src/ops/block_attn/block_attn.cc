@@ -83,7 +83,7 @@ void pack_used(const Problem& p, const Plan& plan, char* base, const Executor& e
 
 // Rows between the requests and after the last belong to nobody: 0, and a logarithm of nothing.
 void clear_gap(const Problem& p, int64_t begin, int64_t end) {
-  const auto bytes = static_cast<size_t>(dtype_size(p.dtype));
+  const auto bytes = static_cast<size_t>(dtype_size(p.q_dtype));
   for (int64_t t = begin; t < end; ++t) {
     for (int64_t h = 0; h < p.kv_heads * p.group; ++h) {
       const int64_t at = t * p.out_stride.token + h * p.out_stride.head;
@@ -166,12 +166,12 @@ Status explain(const Problem& checked, const tessera_context& given, std::string
   const auto line = [&](const std::string& what) { *text += what + "\n"; };
   const auto number = [](auto n) { return std::to_string(n); };
   for (const Variant& v : variants()) {
-    if (v.kernel(p.dtype) == plan.kernel) {
+    if (v.kernel(dtypes_of(p)) == plan.kernel) {
       line(std::string("variant: ") + v.name);
       break;
     }
     line(context.variant != nullptr ? std::string("variant ") + v.name + ": another was asked for"
-                                    : why_not(v, p.dtype));
+                                    : why_not(v, dtypes_of(p)));
   }
   const auto from = [&](Source source) {
     const Table table = table_of(p);

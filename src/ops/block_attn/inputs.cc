@@ -27,6 +27,29 @@ void check_heads(const tessera_tensor& q, const tessera_tensor& k, const tessera
   c->head_dim("v", dim_v);
 }
 
+// k and v have one dtype, and q that one or f32.
+void check_dtypes(const Call& call, Checker* c) {
+  const tessera_tensor& q = call.q.tensor;
+  if (q.dtype != TESSERA_F32) c->same_dtype("k", call.k, "q", q);
+  c->same_dtype("v", call.v, "k", call.k);
+}
+
+void check_options(const Call& call, Checker* c) {
+  c->require(call.block > 0,
+             [&] { return invalid("block_size is " + std::to_string(call.block) + "; expected at least 1"); });
+  c->require(call.mask == TESSERA_MASK_CAUSAL || call.mask == TESSERA_MASK_NONE,
+             [&] { return invalid("mask is neither causal nor none"); });
+  c->require(call.softmax_scale == nullptr || std::isfinite(*call.softmax_scale),
+             [&] { return invalid("softmax_scale is not finite"); });
+}
+
+void check_packed_pages(const Call& call, Checker* c) {
+  check_packed_keys("k", call.k, call.q.tensor.shape[call.q.tensor.ndim - 1], "ceil(D/e), D of q", c);
+  c->axis("v", call.v, 0, call.k.shape[0], "P of k");
+  c->axis("v", call.v, 1, call.k.shape[1], "Hkv of k");
+  check_packed_values("v", call.v, call.k.shape[3], "ceil(ps/e), ps of k", c);
+}
+
 }  // namespace
 
 Strides strides(const tessera_tensor& t, bool packed) {
@@ -44,8 +67,7 @@ Sequences check_inputs(const Call& call, KeyForm form, Checker* c) {
   c->tensor("v", call.v, value_axes(form), {key_rank(form)}, kFloats);
   c->tensor(call.ids.name, call.ids.tensor, call.ids.axes, {3, call.packed_q ? 3 : 4}, {TESSERA_I32});
   if (!c->ok()) return {};
-  c->same_dtype("k", call.k, "q", q);
-  c->same_dtype("v", call.v, "q", q);
+  check_dtypes(call, c);
   c->unit_feature("q", q);
   if (form == KeyForm::kPagedPacked) {
     check_packed_pages(call, c);
@@ -108,7 +130,8 @@ void fill_inputs(const Call& call, KeyForm form, const Sequences& sequences, Pro
   p->dim = q.shape[q.ndim - 1];
   p->dim_v = value_dim(call.v, form);
   p->block = call.block;
-  p->dtype = q.dtype;
+  p->dtype = call.k.dtype;
+  p->q_dtype = q.dtype;
   p->causal = call.mask == TESSERA_MASK_CAUSAL;
   p->scale = call.softmax_scale != nullptr ? *call.softmax_scale : 1.0f / std::sqrt(static_cast<float>(p->dim));
   p->q = q.data;

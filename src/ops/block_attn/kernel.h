@@ -25,7 +25,7 @@
 
 namespace tessera::block_attn {
 
-// In: element type of q, k, v and out. kExact: f32 accuracy.
+// In: element type of k and v; of q and out too, unless those are f32. kExact: f32 accuracy.
 template <class Isa, class In, bool kExact>
 struct BlockAttn : Rows<Isa, In, kExact> {
   using operand = typename Isa::operand;

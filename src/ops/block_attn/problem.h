@@ -30,7 +30,8 @@ struct Problem {
   int64_t block;          // tokens per KV block
   int64_t block_q;        // query tokens per list; 1 for packed rows
   int64_t width;          // W
-  tessera_dtype dtype;
+  tessera_dtype dtype;    // of k and v
+  tessera_dtype q_dtype;  // of q and out: the same, or f32
   bool causal;
   float scale;
 

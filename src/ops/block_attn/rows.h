@@ -37,20 +37,33 @@ struct Rows : Task<Isa> {
 
   // ---- Queries ----
 
+  // Calls use<Q>() with the type of q and out: In, or where operands are f32 perhaps that.
+  template <class Use>
+  void with_q_type(const Use& use) const {
+    if constexpr (kSameType<operand, float> && !kSameType<In, float>) {
+      if (p.q_dtype == TESSERA_F32) return use.template operator()<float>();
+    }
+    use.template operator()<In>();
+  }
+
   // Copies the tile's rows of q as operands; a negative scale negates them, which is exact.
   void load_q() const {
+    with_q_type([&]<class Q>() { load_rows(static_cast<const Q*>(p.q)); });
+    if (r.source == Source::kDirect) pack_q();
+  }
+  template <class Q>
+  void load_rows(const Q* q) const {
     const int dim = static_cast<int>(p.dim);
     constexpr int kWide = kLanes * Isa::kPair;
     for (int64_t row = 0; row < tokens * p.group; ++row) {
       const int64_t h = head * p.group + row % p.group;
-      const In* from = static_cast<const In*>(p.q) + this->row_at(p.q_stride, first_token + row / p.group, h);
+      const Q* from = q + this->row_at(p.q_stride, first_token + row / p.group, h);
       operand* to = at<operand>(scratch, plan.scratch.q) + row * plan.q_row;
       for (int d = 0; d < dim; d += kWide) Isa::store_unit(to + d, Isa::units(from + d, dim - d));
       if (p.scale < 0) {
         for (int d = 0; d < dim; ++d) to[d] = Isa::negate(to[d]);
       }
     }
-    if (r.source == Source::kDirect) pack_q();
   }
   const operand* q_row(int64_t row) const { return at<operand>(scratch, plan.scratch.q) + row * plan.q_row; }
 
@@ -147,7 +160,9 @@ struct Rows : Task<Isa> {
       finish_state(t, h, part, empty);
       return;
     }
-    store_row(static_cast<In*>(p.out) + this->row_at(p.out_stride, t, h), part.o, empty ? 0.0f : 1.0f / part.l);
+    with_q_type([&]<class Q>() {
+      store_row(static_cast<Q*>(p.out) + this->row_at(p.out_stride, t, h), part.o, empty ? 0.0f : 1.0f / part.l);
+    });
     if (p.lse != nullptr) {
       const double ln2 = 0.6931471805599453;
       p.lse[this->row_at(p.lse_stride, t, h)] =

@@ -10,13 +10,14 @@ extern const Kernel avx512bf16_bf16;
 #endif
 
 std::span<const Variant> variants() {
+  // Operands of all but the first are f32, and so may queries be.
   static constexpr Variant kAll[] = {
 #if defined(__x86_64__)
     {"avx512bf16", &avx512bf16_bf16, nullptr, nullptr},
-    {"avx512", &avx512_bf16, &avx512_f16, &avx512_f32},
-    {"avx2", &avx2_bf16, &avx2_f16, &avx2_f32},
+    {"avx512", &avx512_bf16, &avx512_f16, &avx512_f32, true},
+    {"avx2", &avx2_bf16, &avx2_f16, &avx2_f32, true},
 #endif
-    {"scalar", &scalar_bf16, &scalar_f16, &scalar_f32},
+    {"scalar", &scalar_bf16, &scalar_f16, &scalar_f32, true},
   };
   return kAll;
 }
