@@ -12,7 +12,7 @@ import numpy as np
 import tessera
 from tessera.check.bounds import AttentionTruth
 from tessera.check.case import Case
-from tessera.check.data import BAD_IDS, Pages, normal, with_gaps
+from tessera.check.data import BAD_IDS, PAGE_SIZES, Pages, normal, packed_keys, packed_values, with_gaps
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,7 @@ class Shape:
     scale: float | None = None
     nan_key: int | None = None  # a visible value that is NaN: it must reach the rows that see it, and no other
     page_size: int | None = None
+    packed_layout: bool = False  # of the pages
 
 
 ATTENTION_SHAPES = [
@@ -56,6 +57,7 @@ ATTENTION_SHAPES = [
     Shape("pages of 1", keys=70, page_size=1),
     Shape("pages of 24", requests=2, offset=(60, 3), page_size=24, gaps=True),
     Shape("pages of 128", group=16, block=64, block_q=64, keys=300, page_size=128),
+    *(Shape(f"packed layout, pages of {n}", group=3, page_size=n, packed_layout=True) for n in PAGE_SIZES),
 ]
 
 
@@ -93,6 +95,8 @@ def _attention_inputs(s: Shape, dtype: str) -> tuple[tuple[np.ndarray, ...], dic
         pages = Pages(rng, [s.keys] * s.requests, s.page_size)
         k, v = pages.hold(k), pages.hold(v)
         options |= pages.tables
+        if s.packed_layout:
+            k, v = packed_keys(k), packed_values(v)
     if s.gaps:
         q, k, v = with_gaps(q), with_gaps(k), with_gaps(v)
     if s.offset is not None:

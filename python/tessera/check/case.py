@@ -14,6 +14,7 @@ class Case:
     run: Callable[[], Any]
     truth: Callable[[], Any]
     judge: Callable[[Any, Any], float]  # the worst error of a result, beside the truth, as a share of its bound
+    optional: bool = False  # a variant may refuse it, though it takes the dtype
 
     @functools.cached_property
     def known(self) -> Any:

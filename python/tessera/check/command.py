@@ -55,7 +55,8 @@ def _check(operator: str, variants: list[str], dtype: str) -> list[Result]:
                 with force_variant(name):
                     results[name].add(case)
             except NotImplementedError:  # the variant does not take the dtype
-                del results[name]
+                if not case.optional:
+                    del results[name]
     return list(results.values())
 
 

@@ -10,6 +10,8 @@ import numpy as np
 from tessera._tensors import numpy_dtype
 
 DTYPES = {"bf16": "bfloat16", "f16": "float16", "f32": "float32"}
+PAGE_SIZES = (1, 3, 16, 24, 64, 128, 256)  # of which some hold parts of blocks, and some hold several
+GROUPS = (1, 3, 5, 16, 48)
 BAD_IDS = (-1, np.iinfo(np.int32).min, np.iinfo(np.int32).max)
 
 
@@ -56,3 +58,21 @@ class Pages:
                 part = array[j : j + self.size]
                 pages[row[j // self.size], :, : part.shape[0]] = part.swapaxes(0, 1)
         return pages
+
+
+def packed_keys(pages: np.ndarray) -> np.ndarray:
+    """[P, H, size, D] in the packed layout of `append_kv`; what no feature owns is NaN."""
+    e = 4 // pages.itemsize
+    count, heads, size, dim = pages.shape
+    room = np.full((count, heads, size, -(-dim // e) * e), np.nan, pages.dtype)
+    room[..., :dim] = pages
+    return np.ascontiguousarray(room.reshape(count, heads, size, -1, e).swapaxes(2, 3))
+
+
+def packed_values(pages: np.ndarray) -> np.ndarray:
+    """The same of values; what no slot owns is NaN."""
+    e = 4 // pages.itemsize
+    count, heads, size, dim = pages.shape
+    room = np.full((count, heads, -(-size // e) * e, dim), np.nan, pages.dtype)
+    room[:, :, :size] = pages
+    return np.ascontiguousarray(room.reshape(count, heads, -1, e, dim).swapaxes(3, 4))

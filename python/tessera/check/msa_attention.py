@@ -12,11 +12,11 @@ import numpy as np
 import tessera
 from tessera.check.bounds import LOG_BOUND, out_share, share
 from tessera.check.case import Case
-from tessera.check.data import BAD_IDS, Pages, normal, with_gaps
+from tessera.check.data import BAD_IDS, GROUPS, PAGE_SIZES, Pages, normal, packed_keys, packed_values, with_gaps
 
 
 def _case(name: str, dtype: str, function: Callable[..., Any], inputs: tuple[np.ndarray, ...], **options: Any) -> Case:
-    """A case of `function(q, k, v, lists, **options)` that returns (out, lse)."""
+    """A case of `function(q, k, v, lists, **options)` that returns (out, lse); `dtype` is that of k and v."""
 
     def truth() -> list[np.ndarray]:
         q, k, v = (x.astype(np.float32) for x in inputs[:3])  # exact
@@ -27,7 +27,8 @@ def _case(name: str, dtype: str, function: Callable[..., Any], inputs: tuple[np.
         want, want_lse, spread = truth
         return max(out_share(result[0], want, spread, dtype), share(result[1], want_lse, LOG_BOUND[dtype]))
 
-    return Case(name, functools.partial(function, *inputs, **options), truth, judge)
+    mixed = inputs[0].dtype != inputs[1].dtype
+    return Case(name, functools.partial(function, *inputs, **options), truth, judge, optional=mixed)
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,8 @@ class Requests:
     block: int = 32
     width: int = 4
     page_size: int | None = None  # None: packed keys
+    packed_layout: bool = False  # of the pages
+    f32_queries: bool = False  # whatever the dtype of keys and values
     causal: bool = True
     gaps: bool = False
     invalid_only: bool = False
@@ -56,8 +59,14 @@ class Requests:
 MSA_SHAPES = [
     Requests("model", rows=(6, 1), keys=(400, 300), group=16, dim=128, dim_v=128, block=128, width=3),
     Requests("odd sizes", group=5, dim=72, dim_v=24, block=17, width=6),
-    *(Requests(f"group {n}", kv_heads=1, group=n) for n in (1, 3, 5, 16, 48)),
-    *(Requests(f"pages of {n}", group=3, page_size=n) for n in (1, 3, 16, 24, 64, 128, 256)),
+    *(Requests(f"group {n}", kv_heads=1, group=n) for n in GROUPS),
+    *(Requests(f"pages of {n}", group=3, page_size=n) for n in PAGE_SIZES),
+    *(Requests(f"packed layout, pages of {n}", group=3, dim=72, page_size=n, packed_layout=True) for n in PAGE_SIZES),
+    *(Requests(f"packed layout, group {n}", kv_heads=1, group=n, page_size=64, packed_layout=True) for n in GROUPS),
+    Requests("packed layout, odd dims", dim=71, dim_v=9, page_size=24, packed_layout=True),
+    Requests("packed layout, nan in a key", nan_key=True, page_size=32, packed_layout=True),
+    *(Requests(f"f32 queries, group {n}", group=n, f32_queries=True) for n in GROUPS),
+    Requests("f32 queries, packed layout", group=3, page_size=64, packed_layout=True, f32_queries=True),
     Requests("pages, group 48", kv_heads=1, group=48, page_size=24),
     Requests("many blocks", rows=(2,), keys=(2300,), kv_heads=1, block=50, width=45),
     Requests("offsets", offset=(20, 5, -1, 1000)),
@@ -69,7 +78,13 @@ MSA_SHAPES = [
 ]
 DECODE_SHAPES = [
     Requests("model", rows=(1, 1), keys=(400, 300), group=16, dim=128, dim_v=128, block=128, width=3, page_size=128),
-    *(Requests(f"group {n}", rows=(1,) * 4, kv_heads=1, group=n, page_size=32) for n in (1, 3, 5, 16, 48)),
+    *(Requests(f"group {n}", rows=(1,) * 4, kv_heads=1, group=n, page_size=32) for n in GROUPS),
+    *(
+        Requests(f"packed layout, group {n}", rows=(1,) * 4, kv_heads=1, group=n, page_size=32, packed_layout=True)
+        for n in GROUPS
+    ),
+    *(Requests(f"packed layout, pages of {n}", rows=(1,) * 4, page_size=n, packed_layout=True) for n in PAGE_SIZES),
+    Requests("f32 queries", rows=(1,) * 4, group=16, page_size=32, f32_queries=True),
     Requests("three rows each", rows=(3,) * 4, page_size=24),
     Requests("many blocks", rows=(1,), keys=(2300,), kv_heads=1, block=50, width=45, page_size=16),
 ]
@@ -94,7 +109,7 @@ def _hide_nan(s: Requests, ids: np.ndarray, k: np.ndarray, v: np.ndarray, first:
 
 def _inputs(s: Requests, dtype: str) -> tuple[tuple[np.ndarray, ...], dict[str, Any]]:
     rng = np.random.default_rng(len(s.name) + s.group)
-    q = normal(rng, (sum(s.rows), s.kv_heads * s.group, s.dim), dtype)
+    q = normal(rng, (sum(s.rows), s.kv_heads * s.group, s.dim), "f32" if s.f32_queries else dtype)
     k = normal(rng, (sum(s.keys), s.kv_heads, s.dim), dtype)
     v = normal(rng, (sum(s.keys), s.kv_heads, s.dim_v), dtype)
     ids = _lists(rng, s)
@@ -109,6 +124,8 @@ def _inputs(s: Requests, dtype: str) -> tuple[tuple[np.ndarray, ...], dict[str, 
         pages = Pages(rng, s.keys, s.page_size)
         k, v = (pages.hold(np.split(x, key[1:-1])) for x in (k, v))
         options |= pages.tables
+        if s.packed_layout:
+            k, v = packed_keys(k), packed_values(v)
     if s.gaps:
         q, k, v, ids = (with_gaps(x) for x in (q, k, v, ids))
     if s.offset is not None:
@@ -143,3 +160,5 @@ def single_q(dtype: str) -> Iterator[Case]:
         for what, lists in (("one list", ids[0]), ("a list per head", ids)):
             options = {"block_size": s.block, "return_lse": True}
             yield _case(f"{name}, {what}", dtype, tessera.block_sparse_attention_single_q, (q, k, v, lists), **options)
+        wide = (q.astype(np.float32), k, v, ids)
+        yield _case(f"{name}, f32 queries", dtype, tessera.block_sparse_attention_single_q, wide, **options)

@@ -12,7 +12,7 @@ import numpy as np
 import tessera
 from tessera.check.bounds import share
 from tessera.check.case import Case
-from tessera.check.data import Pages, normal, with_gaps
+from tessera.check.data import GROUPS, PAGE_SIZES, Pages, normal, packed_keys, with_gaps
 from tessera.check.selection import INVISIBLE, SCORE_BOUND, Scores, tiers
 
 
@@ -28,6 +28,7 @@ class Requests:
     dim: int = 64
     block: int = 16
     page_size: int | None = None  # None: packed keys
+    packed_layout: bool = False  # of the pages
     topk: int = 4
     local_blocks: int = 1
     init_blocks: int = 0
@@ -46,7 +47,10 @@ INDEX_SHAPES = [
     Requests("odd sizes", dim=72, block=17, gaps=True),
     *(Requests(f"{n} index heads", heads=n) for n in (1, 2, 5, 48)),
     *(Requests(f"blocks of {n}", block=n, topk=2) for n in (1, 8, 24, 128, 200)),
-    *(Requests(f"pages of {n}", page_size=n) for n in (1, 3, 16, 24, 64, 128, 256)),
+    *(Requests(f"pages of {n}", page_size=n) for n in PAGE_SIZES),
+    *(Requests(f"packed layout, pages of {n}", page_size=n, packed_layout=True) for n in PAGE_SIZES),
+    *(Requests(f"packed layout, {n} index heads", heads=n, page_size=64, packed_layout=True) for n in GROUPS),
+    Requests("packed layout, key head per head, odd dim", key_heads=4, dim=71, page_size=24, packed_layout=True),
     Requests("key head per head", key_heads=4, page_size=24, gaps=True),
     Requests("reduced", reduce_heads=True),
     Requests("reduced, key head per head", key_heads=4, reduce_heads=True, gaps=True),
@@ -77,6 +81,7 @@ def _inputs(s: Requests, dtype: str) -> tuple[np.ndarray, np.ndarray, dict[str, 
         pages = Pages(rng, s.keys, s.page_size)
         k = pages.hold(np.split(k, key[1:-1]))
         options |= pages.tables
+        k = packed_keys(k) if s.packed_layout else k
         if s.bad_pages:
             table = options["page_table"]
             table[rng.random(table.shape) < 0.3] = rng.choice([-1, 1 << 20, np.iinfo(np.int32).min])

@@ -14,6 +14,7 @@ from tessera.check.attention import attention, attention_state
 from tessera.check.bounds import LOG_BOUND, out_share, share
 from tessera.check.case import Case
 from tessera.check.data import Pages, normal, with_gaps
+from tessera.check.kv_cache import append_kv
 from tessera.check.msa_attention import msa_attention, msa_decode, single_q
 from tessera.check.msa_index import msa_block_scores, msa_select
 from tessera.check.selection import selection_share
@@ -151,6 +152,7 @@ OPERATORS: dict[str, Callable[[str], Iterator[Case]]] = {
     "block_sparse_attention_single_q": single_q,
     "msa_sparse_attention": msa_attention,
     "msa_sparse_decode_attention": msa_decode,
+    "append_kv": append_kv,
     "msa_block_scores": msa_block_scores,
     "msa_select": msa_select,
     "cp_merge": _cp_merge,
