@@ -1,6 +1,8 @@
 #include "api/operator.h"
 #include "ops/qsa_score/check.h"
 #include "ops/qsa_score/qsa_score.h"
+#include "ops/topk_blocks/check.h"
+#include "ops/topk_blocks/topk_blocks.h"
 #include "reference/reference.h"
 
 using namespace tessera;
@@ -36,4 +38,12 @@ tessera_status tessera_qsa_select(const tessera_qsa_select_args* args, const tes
 tessera_status tessera_qsa_select_workspace_size(const tessera_qsa_select_args* args, const tessera_context* context,
                                                  size_t* bytes) {
   return operator_workspace(args, context, bytes, qsa_score::check, qsa_score::workspace_size);
+}
+
+tessera_status tessera_topk_blocks(const tessera_topk_blocks_args* args, const tessera_context* context) {
+  return run_operator(args, context, topk_blocks::check, topk_blocks::run, reference_topk_blocks);
+}
+tessera_status tessera_topk_blocks_workspace_size(const tessera_topk_blocks_args* args, const tessera_context* context,
+                                                  size_t* bytes) {
+  return operator_workspace(args, context, bytes, topk_blocks::check, topk_blocks::workspace_size);
 }

@@ -17,11 +17,13 @@ struct TileScores {
   using G = Gemm<Isa>;
   static constexpr int kLanes = Isa::kLanes;
 
-  // The keys of a tile that exist.
+  // The keys of a tile that exist: as rows, or as panels that the cache holds already.
   struct Keys {
     const In* const* row;
     int count;
-    int64_t stride;  // elements from one key to the next, where they lie side by side
+    int64_t stride;         // elements from one row to the next where they lie side by side; 0: they do not
+    const operand* panels;  // null: rows; else [steps][panel_stride], of which a step has the units of all keys
+    int64_t panel_stride;
   };
 
   // One row of q as operands, padded with zeros to whole vectors of them.
@@ -42,18 +44,24 @@ struct TileScores {
       const int key = begin * kLanes;
       if (key >= most) return;
       const int stop = end * kLanes < keys.count ? end * kLanes : keys.count;
+      const int columns = (P::vecs(most) < end ? P::vecs(most) : end) - begin;
+      if (keys.panels != nullptr) {
+        Ahead nothing = {};
+        G::one(keys.panels + key * Isa::kPair, keys.panel_stride, steps, columns, false, n, q, dots, key, &nothing);
+        continue;
+      }
       operand* data = P::at(packed, steps, keeps ? begin : 0);
       if (packs) P::pack_keys(keys.row + key, stop - key, dim, data);
       Ahead ahead = packs ? ahead_of(keys, stop) : G::panel_at(P::at(data, steps, end - begin), end - begin, steps);
-      const int columns = P::vecs(most) < end ? P::vecs(most) : end;
-      G::one(data, static_cast<int64_t>(end - begin) * kLanes * Isa::kPair, steps, columns - begin, false, n, q, dots,
-             key, &ahead);
+      G::one(data, static_cast<int64_t>(end - begin) * kLanes * Isa::kPair, steps, columns, false, n, q, dots, key,
+             &ahead);
     }
   }
 
  private:
   // As many keys as a panel has from the one at `begin` on; behind the last, where the next tile's are if they follow.
   static Ahead ahead_of(const Keys& keys, int begin) {
+    if (keys.stride == 0) return {};
     const In* first = begin < keys.count ? keys.row[begin] : keys.row[keys.count - 1] + keys.stride;
     return {reinterpret_cast<const char*>(first),
             reinterpret_cast<const char*>(first + Isa::kVecs * kLanes * keys.stride)};

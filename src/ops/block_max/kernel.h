@@ -18,8 +18,7 @@
 
 #include "core/packed_layout.h"
 #include "ops/block_max/plan.h"
-#include "tile/gemm.h"
-#include "tile/panel.h"
+#include "tile/scores.h"
 
 namespace tessera::block_max {
 
@@ -29,7 +28,7 @@ struct BlockMax {
   using vec = typename Isa::vec;
   using operand = typename Isa::operand;
   using P = Panels<Isa>;
-  using G = Gemm<Isa>;
+  using S = TileScores<Isa, In>;
   static constexpr int kLanes = Isa::kLanes;
 
   const Problem& p;
@@ -57,15 +56,11 @@ struct BlockMax {
   // Row t * heads + h is head `head` + h of token `first` + t.
   void load_rows(int64_t head) const {
     const int dim = static_cast<int>(p.dim);
-    constexpr int kWide = kLanes * Isa::kPair;
     operand* to = at<operand>(plan.scratch.q);
     for (int64_t t = task.first; t < task.end; ++t) {
       const In* token =
           static_cast<const In*>(p.q) + task.request->b * p.q_request + (task.request->seq.row + t) * p.q_token;
-      for (int64_t h = head; h < head + plan.heads; ++h, to += plan.q_row) {
-        const In* from = token + h * p.q_head;
-        for (int d = 0; d < dim; d += kWide) Isa::store_unit(to + d, Isa::units(from + d, dim - d));
-      }
+      for (int64_t h = head; h < head + plan.heads; ++h, to += plan.q_row) S::load_row(token + h * p.q_head, dim, to);
     }
   }
 
@@ -152,7 +147,9 @@ struct BlockMax {
       dots[i] = at<float>(plan.scratch.dots) + i * plan.dot_row;
     }
     const int32_t* limits = at<int32_t>(plan.scratch.limits);
-    multiply(keys, limits[(first + n - 1) / plan.heads], packs, keeps, n, q, dots);
+    const typename S::Keys tile = {keys.row, keys.count, p.pages.packed ? 0 : p.k.token, keys.panels, p.k.token};
+    S::multiply(tile, static_cast<int>(p.dim), limits[(first + n - 1) / plan.heads], packs, keeps, n, q, dots,
+                at<operand>(plan.scratch.packed));
     float* const scores = task.scores + keys.first_block * task.block_stride;
     int64_t token = first / plan.heads;
     int64_t head = first % plan.heads;
@@ -163,41 +160,6 @@ struct BlockMax {
         ++token;
       }
     }
-  }
-
-  // Dots of n rows of q with the first `most` keys, panel by panel. A panel that nobody uses again is overwritten by the
-  // next, and so never leaves L1.
-  void multiply(const Keys& keys, int most, bool packs, bool keeps, int n, const operand* const* q,
-                float* const* dots) const {
-    const int steps = P::steps(p.dim);
-    const int vecs = P::vecs(keys.count);
-    for (int panel = 0; panel < P::count(vecs); ++panel) {
-      const int begin = P::begin(vecs, panel);
-      const int end = P::begin(vecs, panel + 1);
-      const int key = begin * kLanes;
-      if (key >= most) return;
-      const int stop = end * kLanes < keys.count ? end * kLanes : keys.count;
-      if (keys.panels != nullptr) {
-        Ahead nothing = {};
-        G::one(keys.panels + key * Isa::kPair, p.k.token, steps, (P::vecs(most) < end ? P::vecs(most) : end) - begin,
-               false, n, q, dots, key, &nothing);
-        continue;
-      }
-      operand* data = P::at(at<operand>(plan.scratch.packed), steps, keeps ? begin : 0);
-      if (packs) P::pack_keys(keys.row + key, stop - key, static_cast<int>(p.dim), data);
-      Ahead ahead = packs ? keys_at(keys, stop) : G::panel_at(P::at(data, steps, end - begin), end - begin, steps);
-      const int columns = P::vecs(most) < end ? P::vecs(most) : end;
-      G::one(data, static_cast<int64_t>(end - begin) * kLanes * Isa::kPair, steps, columns - begin, false, n, q, dots,
-             key, &ahead);
-    }
-  }
-
-  // As many keys as a panel has from the one at `begin` on; behind the last, where the next tile's are if they follow.
-  Ahead keys_at(const Keys& keys, int begin) const {
-    if (p.pages.packed) return {};
-    const In* first = begin < keys.count ? keys.row[begin] : keys.row[keys.count - 1] + p.k.token;
-    return {reinterpret_cast<const char*>(first),
-            reinterpret_cast<const char*>(first + Isa::kVecs * kLanes * p.k.token)};
   }
 
   // dots: of one row with the first `limit` keys, then anything up to a whole vector.

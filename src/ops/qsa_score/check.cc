@@ -56,10 +56,7 @@ void check_queries(const Names& names, const Queries& a, const tessera_tensor& k
   p->dim = q.shape[q.ndim - 1];
   c->require(p->heads > 0, [&] { return invalid(std::string(names.q) + " has no heads"); });
   c->require(p->dim > 0, [&] { return invalid(std::string(names.q) + " needs at least one feature"); });
-  c->require(p->dim <= kMaxDim, [&] {
-    return not_implemented("head dims above " + std::to_string(kMaxDim) + " are not supported; " + names.q + " has " +
-                           std::to_string(p->dim));
-  });
+  c->head_dim(names.q, p->dim);
   c->axis(names.k, k, k.ndim - 1, p->dim, (std::string("D of ") + names.q).c_str());
   check_scale(scale, p->dim, c, p);
   p->dtype = q.dtype;

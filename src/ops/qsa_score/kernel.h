@@ -145,7 +145,7 @@ struct QsaScore {
 
   void score_rows(const Keys& keys, int64_t first, int64_t end, int most, bool packs, bool keeps) const {
     const int32_t* const active = at<int32_t>(plan.scratch.active) + first;
-    const typename S::Keys tile = {keys.row, keys.count, p.k.token};
+    const typename S::Keys tile = {keys.row, keys.count, p.k.token, nullptr, 0};
     const operand* q[kGroupRows];
     float* dots[kGroupRows];
     for (int64_t head = 0; head < p.heads; head += plan.group_heads) {

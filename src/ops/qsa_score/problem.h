@@ -10,7 +10,6 @@
 namespace tessera::qsa_score {
 
 constexpr int64_t kDefaultBlock = 4;
-constexpr int64_t kMaxDim = 8192;  // a row of q in f32 must stay small beside the caches
 
 // Rows of q that a task takes together: so many that packing the keys for each of them costs little, so few that they stay
 // in L2 (196 KB in f32 at D = 128) beside a packed key tile.

@@ -43,12 +43,14 @@ void assign_requests(Row* table, const Problem& p) {
     return;
   }
   Row* const seen = table + p.rows;  // of each request, the rows so far
-  for (int64_t b = 0; b < p.requests; ++b) seen[b].tile = v.cu_q.data != nullptr ? v.cu_q[b] : 0;
+  for (int64_t b = 0; b < p.requests; ++b) seen[b].tile = 0;
   for (int64_t r = 0; r < p.rows; ++r) {
     const int64_t b = v.token_to_req[r];
     if (b < 0 || b >= p.requests) continue;
+    const bool listed = v.cu_q.data != nullptr;
+    if (listed && (r < v.cu_q[b] || r >= v.cu_q[b + 1])) continue;
     table[r].request = static_cast<int32_t>(b);
-    table[r].position = static_cast<int32_t>(v.cu_q.data != nullptr ? r - seen[b].tile : seen[b].tile++);
+    table[r].position = static_cast<int32_t>(listed ? r - v.cu_q[b] : seen[b].tile++);
   }
 }
 
