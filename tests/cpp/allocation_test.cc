@@ -9,6 +9,7 @@
 #include "attention.h"
 #include "msa_attention.h"
 #include "msa_index.h"
+#include "qsa_append.h"
 #include "select.h"
 
 namespace {
@@ -108,6 +109,21 @@ TEST(Allocation, NoneAfterTheFirstCallOfAnIndexer) {
     expect_no_allocation("msa_block_scores", [&](const tessera_context* c) { return tessera_msa_block_scores(&a, c); });
     expect_no_allocation("msa_select", [&](const tessera_context* c) { return tessera_msa_select(&b, c); });
   }
+}
+
+TEST(Allocation, NoneAfterTheFirstCallOfCompressedKeys) {
+  Engine engine({.keys = {.requests = 20, .tokens = 300}, .page_size = 3}, TESSERA_BF16);
+  const TestTensor out = engine.keys.out(), lens(TESSERA_I32, {20});
+  lens.values().set_values(std::vector<double>(20, 2));
+  const auto a = engine.keys.args(out);
+  const AppendKeysArgs b = {
+      engine.keys.raw,  {}, lens, engine.keys.rule(), {}, {}, {}, engine.ring, engine.ring_slots, engine.cache,
+      engine.page_table};
+  const TestTensor ids(TESSERA_I32, {30, 4, 64}), positions(TESSERA_I32, {30, 4}), tokens(TESSERA_I32, {30, 4, 259});
+  const tessera_qsa_expand_blocks_args d = {ids, positions, 4, tokens};
+  expect_no_allocation("qsa_compress_keys", [&](const tessera_context* c) { return tessera_qsa_compress_keys(&a, c); });
+  expect_no_allocation("qsa_append_keys", [&](const tessera_context* c) { return tessera_qsa_append_keys(&b, c); });
+  expect_no_allocation("qsa_expand_blocks", [&](const tessera_context* c) { return tessera_qsa_expand_blocks(&d, c); });
 }
 
 }  // namespace

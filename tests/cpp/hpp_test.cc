@@ -306,5 +306,37 @@ TEST(Hpp, AppendsToPages) {
   EXPECT_THROW(append_kv({.k = tensor(k.data(), {2, 1, 2})}), InvalidArgument);
 }
 
+// Blocks of two tokens; without RoPE and with weights that make up for the norm a key is the mean.
+TEST(Hpp, CompressesAppendsAndExpands) {
+  const std::vector<float> raw = {1, 3, 3, 9}, weight = {0.5};
+  const std::vector<int32_t> lens = {0}, more = {3}, ids = {1}, position = {2}, table = {1};
+  std::vector<float> keys(2), ring(2), cache(4);
+  const QsaKeyRule rule = {.norm_weight = tensor(weight.data(), {1}), .block_size = 2, .eps = 0, .rotary_dim = 0};
+  qsa_compress_keys({.raw_keys = tensor(raw.data(), {1, 4, 1}), .rule = rule, .out = tensor(keys.data(), {1, 2, 1})});
+  EXPECT_EQ(keys, (std::vector<float>{1.5, 1.5}));
+  QsaAppendKeys append = {.raw_keys = tensor(raw.data(), {1, 3, 1}),
+                          .seq_lens = tensor(lens.data(), {1}),
+                          .rule = rule,
+                          .ring = tensor(ring.data(), {1, 2, 1}),
+                          .cache = tensor(cache.data(), {2, 2, 1}),
+                          .page_table = tensor(table.data(), {1, 1})};
+  qsa_append_keys(append);
+  EXPECT_EQ(cache, (std::vector<float>{0, 0, 1.5, 0}));
+  EXPECT_EQ(ring, (std::vector<float>{3, 3}));
+  append.raw_keys = tensor(raw.data() + 3, {1, 1, 1});
+  append.seq_lens = tensor(more.data(), {1});
+  qsa_append_keys(append);
+  EXPECT_EQ(cache, (std::vector<float>{0, 0, 1.5, 1.5}));
+  EXPECT_EQ(ring, (std::vector<float>{3, 9}));
+  std::vector<int32_t> tokens(7);
+  qsa_expand_blocks({.block_ids = tensor(ids.data(), {1, 1}),
+                     .query_positions = tensor(position.data(), {1}),
+                     .token_indices = tensor(tokens.data(), {1, 7})});
+  EXPECT_EQ(tokens, (std::vector<int32_t>{0, 1, 2, -1, -1, -1, -1}));
+  EXPECT_THROW(qsa_compress_keys({.raw_keys = tensor(raw.data(), {1, 4, 1})}), InvalidArgument);
+  EXPECT_THROW(qsa_append_keys({.raw_keys = tensor(raw.data(), {1, 4, 1})}), InvalidArgument);
+  EXPECT_THROW(qsa_expand_blocks({.block_ids = tensor(ids.data(), {1, 1})}), InvalidArgument);
+}
+
 }  // namespace
 }  // namespace tessera
