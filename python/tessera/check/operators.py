@@ -17,6 +17,13 @@ from tessera.check.data import Pages, normal, with_gaps
 from tessera.check.kv_cache import append_kv
 from tessera.check.msa_attention import msa_attention, msa_decode, single_q
 from tessera.check.msa_index import msa_block_scores, msa_select
+from tessera.check.qsa_index import (
+    qsa_indexer_mqa_score,
+    qsa_mqa_decode,
+    qsa_mqa_prefill,
+    qsa_select,
+    topk_blocks,
+)
 from tessera.check.selection import selection_share
 
 # ---- Merging -----------------------------------------------------------------------------------------------------------
@@ -155,6 +162,11 @@ OPERATORS: dict[str, Callable[[str], Iterator[Case]]] = {
     "append_kv": append_kv,
     "msa_block_scores": msa_block_scores,
     "msa_select": msa_select,
+    "qsa_indexer_mqa_score": qsa_indexer_mqa_score,
+    "qsa_mqa_prefill": qsa_mqa_prefill,
+    "qsa_mqa_decode": qsa_mqa_decode,
+    "qsa_select": qsa_select,
+    "topk_blocks": topk_blocks,
     "cp_merge": _cp_merge,
     "merge_states": _merge_states,
     "mass_select": functools.partial(_selection, "mass_select"),
