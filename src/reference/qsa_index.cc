@@ -194,19 +194,6 @@ struct Index {
   const tessera_qsa_index& args;
 };
 
-// Of one row: every block's tokens up to the position, then those after the last complete block, then -1.
-void expand(const int32_t* ids, int64_t topk, int64_t position, int64_t block, std::vector<int32_t>* tokens) {
-  const size_t end = tokens->size() + static_cast<size_t>(topk * block + block - 1);
-  const auto add_block = [&](int64_t id) {
-    for (int64_t j = id * block; j < (id + 1) * block && j <= position; ++j) tokens->push_back(static_cast<int32_t>(j));
-  };
-  for (int64_t i = 0; i < topk; ++i) {
-    if (ids[i] >= 0) add_block(ids[i]);
-  }
-  add_block((position + 1) / block);
-  tokens->resize(end, -1);
-}
-
 }  // namespace
 
 BlockScores qsa_indexer_mqa_score(const tessera_qsa_indexer_mqa_score_args& args) {
@@ -255,12 +242,17 @@ Selection qsa_select(const tessera_qsa_select_args& args) {
 
 std::vector<int32_t> qsa_token_indices(const tessera_qsa_select_args& args, const std::vector<int32_t>& ids) {
   const Index index(args.index);
-  std::vector<int32_t> tokens;
-  const int32_t* list = ids.data();
-  for (const Sight& sight : index.sights()) {
-    expand(list, args.topk, sight.position, index.block, &tokens);
-    list += args.topk;
-  }
+  std::vector<int32_t> lists = ids, positions;
+  for (const Sight& sight : index.sights()) positions.push_back(static_cast<int32_t>(sight.position));
+  const auto rows = static_cast<int64_t>(positions.size());
+  const int64_t width = args.topk * index.block + index.block - 1;
+  std::vector<int32_t> tokens(static_cast<size_t>(rows * width));
+  tessera_qsa_expand_blocks_args expand = {};
+  expand.block_ids = {lists.data(), TESSERA_I32, 2, {rows, args.topk}, {args.topk, 1}};
+  expand.query_positions = {positions.data(), TESSERA_I32, 1, {rows}, {1}};
+  expand.block_size = index.block;
+  expand.token_indices = {tokens.data(), TESSERA_I32, 2, {rows, width}, {width, 1}};
+  reference_qsa_expand_blocks(expand);
   return tokens;
 }
 
