@@ -19,9 +19,9 @@ def _case(name: str, dtype: str, function: Callable[..., Any], inputs: tuple[np.
     """A case of `function(q, k, v, lists, **options)` that returns (out, lse); `dtype` is that of k and v."""
 
     def truth() -> list[np.ndarray]:
-        q, k, v = (x.astype(np.float32) for x in inputs[:3])  # exact
+        q, (k, v, lists) = inputs[0].astype(np.float32), inputs[1:]  # exact, and so is an f32 result
         exact = functools.partial(function, backend="reference", **options)
-        return [x.astype(np.float64) for x in (*exact(q, k, v, inputs[3]), exact(q, k, np.abs(v), inputs[3])[0])]
+        return [x.astype(np.float64) for x in (*exact(q, k, v, lists), exact(q, k, np.abs(v), lists)[0])]
 
     def judge(result: Any, truth: list[np.ndarray]) -> float:
         want, want_lse, spread = truth

@@ -103,7 +103,6 @@ class Truth:
 
 def _scores(q: np.ndarray, k: np.ndarray, options: dict[str, Any]) -> Truth:
     exact = functools.partial(tessera.msa_block_scores, backend="reference", **options)
-    q, k = q.astype(np.float32), k.astype(np.float32)
     value, magnitude = exact(q, k), exact(np.abs(q), np.abs(k))
     return Truth(value.astype(np.float64), magnitude.astype(np.float64))
 
