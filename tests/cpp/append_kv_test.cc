@@ -117,6 +117,20 @@ TEST_P(AppendKv, WritesKeysAlone) {
   }
 }
 
+TEST(AppendKvForms, TheReferenceDoesAllPartsInThatOfNumberZero) {
+  const Append call({}, TESSERA_F16, true);
+  const Caches to = call.caches();
+  const tessera_append_kv_args a = call.args(to);
+  tessera_context context = {};
+  context.backend = TESSERA_BACKEND_REFERENCE;
+  for (const int32_t part : {1, 2, 0}) {
+    context.executor = {TESSERA_EXECUTOR_PART, 0, part, 3, nullptr, nullptr};
+    ASSERT_EQ(tessera_append_kv(&a, &context), TESSERA_OK) << tessera_last_error();
+    EXPECT_EQ(to.k.untouched() && to.v.untouched(), part != 0);
+  }
+  EXPECT_TRUE(to.k.all_bits() == call.expected(call.caches().k, call.k, false));
+}
+
 TEST(AppendKvForms, EveryVariantIsTheSameCopy) {
   const Append call({}, TESSERA_F16, true);
   for (int32_t i = 0; i < tessera_num_variants(); ++i) {

@@ -35,14 +35,6 @@ void check_rows(const tessera_append_kv_args& a, Checker* c) {
              [] { return invalid("k and v need at least one feature"); });
 }
 
-void check_cache(const char* name, const tessera_tensor& cache, const tessera_append_kv_args& a, Checker* c) {
-  c->axis(name, cache, 1, a.k.shape[1], "Hkv of k");
-  c->output(name, cache);
-  c->disjoint(name, cache, "k", a.k);
-  c->disjoint(name, cache, "v", a.v);
-  c->disjoint(name, cache, "slots", a.slots);
-}
-
 void check_k_cache(const tessera_append_kv_args& a, Checker* c) {
   c->same_dtype("k_cache", a.k_cache, "k", a.k);
   if (packed(a)) {
@@ -51,7 +43,7 @@ void check_k_cache(const tessera_append_kv_args& a, Checker* c) {
     c->axis("k_cache", a.k_cache, 3, a.k.shape[2], "D of k");
     c->unit_feature("k_cache", a.k_cache);
   }
-  check_cache("k_cache", a.k_cache, a, c);
+  c->axis("k_cache", a.k_cache, 1, a.k.shape[1], "Hkv of k");
 }
 
 void check_v_cache(const tessera_append_kv_args& a, Checker* c) {
@@ -64,8 +56,14 @@ void check_v_cache(const tessera_append_kv_args& a, Checker* c) {
     c->axis("v_cache", a.v_cache, 2, page_size(a), "ps of k_cache");
     c->unit_feature("v_cache", a.v_cache);
   }
-  check_cache("v_cache", a.v_cache, a, c);
-  c->disjoint("v_cache", a.v_cache, "k_cache", a.k_cache);
+  c->axis("v_cache", a.v_cache, 1, a.k.shape[1], "Hkv of k");
+}
+
+void check_memory(const char* name, const tessera_tensor& cache, const tessera_append_kv_args& a, Checker* c) {
+  c->output(name, cache);
+  c->disjoint(name, cache, "k", a.k);
+  c->disjoint(name, cache, "v", a.v);
+  c->disjoint(name, cache, "slots", a.slots);
 }
 
 void check_caches(const tessera_append_kv_args& a, Checker* c) {
@@ -79,6 +77,10 @@ void check_caches(const tessera_append_kv_args& a, Checker* c) {
   }
   if (c->ok()) check_k_cache(a, c);
   if (c->ok() && has_values(a)) check_v_cache(a, c);
+  check_memory("k_cache", a.k_cache, a, c);
+  if (!has_values(a)) return;
+  check_memory("v_cache", a.v_cache, a, c);
+  c->disjoint("v_cache", a.v_cache, "k_cache", a.k_cache);
 }
 
 Rows rows_of(const tessera_tensor& t) {
