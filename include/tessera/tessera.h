@@ -498,6 +498,42 @@ TESSERA_API tessera_status tessera_topk_blocks(const tessera_topk_blocks_args* a
 TESSERA_API tessera_status tessera_topk_blocks_workspace_size(const tessera_topk_blocks_args* args,
                                                               const tessera_context* context, size_t* bytes);
 
+// ---- QSA: attention over token lists -----------------------------------------------------------------------------------
+
+// softmax(scale * q k^T) v over the tokens of each row's list, which all its heads share. Ids are the request's own tokens,
+// in any order; one that is negative, after the row's position or not below the request's length is skipped, as is one
+// behind a page outside [0, P); one that stands twice counts twice. Rows of no request, rows at or past seq_lens_q[b]
+// within their request and rows without a valid id give out = 0, lse = -inf.
+typedef struct tessera_qsa_sparse_attention_args {
+  tessera_tensor q;              // [B, Q, Hq, D] or packed [total_q, Hq, D]; bf16, f16 or f32
+  tessera_tensor k;              // [B, Sk, Hkv, D], packed [total_k, Hkv, D] or paged [P, ps, Hkv, D]; q's dtype
+  tessera_tensor v;              // likewise, with Dv
+  tessera_tensor token_indices;  // int32 [B, Q, W] or [total_q, W]
+  // Or rows of k and v [slots, Hkv, D] themselves, for packed q: int32 [total_q, W]. Then ids outside [0, slots) are all
+  // that is skipped, and none of the tensors up to page_table, nor gate, is given.
+  tessera_tensor selected_kv_indices;
+  // Packed rows of more than one request: where each begins, or each row's request, or both.
+  tessera_tensor cu_seqlens_q;     // int32 [B + 1]
+  tessera_tensor token_to_req;     // int32 [total_q]; a row with a value outside [0, B) belongs to none
+  tessera_tensor query_positions;  // optional int32 [B, Q] or [total_q]; absent: a request's last row meets its last key
+  tessera_tensor seq_lens_q;       // optional int32 [B]: rows that count
+  tessera_tensor cu_seqlens_k;     // packed keys: int32 [B + 1]
+  tessera_tensor seq_lens_k;       // optional int32 [B]: keys that exist, at most what the tensors hold
+  tessera_tensor page_table;       // paged keys: int32 [B, max_pages]: token t is slot t % ps of page page_table[b][t / ps]
+  const float* softmax_scale;      // NULL: 1/sqrt(D)
+  int64_t num_splits;              // parts that each row's list is cut into; 0: by its length
+  tessera_tensor gate;             // optional [B, Q, Hq, Dv] or [B, Q, Hq], or packed; q's dtype or f32: out *= sigmoid(gate)
+  tessera_tensor out;              // [B, Q, Hq, Dv] or [total_q, Hq, Dv], q's dtype
+  tessera_tensor lse;              // optional f32 [B, Q, Hq] or [total_q, Hq]
+} tessera_qsa_sparse_attention_args;
+TESSERA_API tessera_status tessera_qsa_sparse_attention(const tessera_qsa_sparse_attention_args* args,
+                                                        const tessera_context* context);
+TESSERA_API tessera_status tessera_qsa_sparse_attention_workspace_size(const tessera_qsa_sparse_attention_args* args,
+                                                                       const tessera_context* context, size_t* bytes);
+TESSERA_API tessera_status tessera_qsa_sparse_attention_explain(const tessera_qsa_sparse_attention_args* args,
+                                                                const tessera_context* context, char* text,
+                                                                size_t capacity);
+
 // ---- Measuring ------------------------------------------------------------------------------------------------
 
 typedef enum tessera_ceiling_kind TESSERA_ANY_INT {
