@@ -28,10 +28,6 @@ struct Queries {
   bool packed;
 };
 
-RowStrides row_strides(const tessera_tensor& t, bool packed) {
-  return packed ? RowStrides{0, t.stride[0]} : RowStrides{t.stride[0], t.stride[1]};
-}
-
 Ints ints(const tessera_tensor& t) { return {static_cast<const int32_t*>(t.data), t.stride[0]}; }
 
 void check_scale(const float* scale, int64_t dim, Checker* c, Problem* p) {
@@ -50,8 +46,8 @@ void check_queries(const Names& names, const Queries& a, const tessera_tensor& k
   c->unit_feature(names.q, q);
   c->unit_feature(names.k, k);
   if (!c->ok()) return;
-  p->row_axis = std::max<int64_t>(1, q.shape[a.packed ? 0 : 1]);
-  p->rows = a.packed ? q.shape[0] : q.shape[0] * q.shape[1];
+  p->rows.row_axis = std::max<int64_t>(1, q.shape[a.packed ? 0 : 1]);
+  p->rows.rows = a.packed ? q.shape[0] : q.shape[0] * q.shape[1];
   p->heads = q.shape[q.ndim - 2];
   p->dim = q.shape[q.ndim - 1];
   c->require(p->heads > 0, [&] { return invalid(std::string(names.q) + " has no heads"); });
@@ -80,7 +76,7 @@ void check_pages(const Names& names, const tessera_tensor& k, const tessera_tens
   if (!c->ok()) return;
   p->k = {k.data, 0, k.stride[0], k.stride[1], 0};
   p->pages = {static_cast<const int32_t*>(table.data), table.stride[0], table.stride[1], k.shape[0], k.shape[1], false};
-  p->requests = table.shape[0];
+  p->rows.requests = table.shape[0];
   if (__builtin_mul_overflow(table.shape[1], k.shape[1], &p->keys)) p->keys = INT64_MAX;
 }
 
@@ -97,13 +93,14 @@ void check_requests(const tessera_qsa_index& a, bool packed, Checker* c, Problem
   c->require(packed || (!given(a.cu_seqlens_q) && !given(a.token_to_req)), [] {
     return invalid("cu_seqlens_q and token_to_req are for packed rows; q_idx has an axis for the requests");
   });
-  const bool one = !packed || given(a.cu_seqlens_q) || given(a.token_to_req) || p->requests == 1 || p->rows == 0;
+  const bool one =
+      !packed || given(a.cu_seqlens_q) || given(a.token_to_req) || p->rows.requests == 1 || p->rows.rows == 0;
   c->require(one, [] { return invalid("cu_seqlens_q or token_to_req is missing; expected one for packed rows"); });
   const char* const batch = given(a.page_table) ? "B of block_table" : "B of block_keys";
-  check_ints("cu_seqlens_q", a.cu_seqlens_q, p->requests + 1, "B + 1", &v.cu_q, c);
-  check_ints("token_to_req", a.token_to_req, p->rows, "total_q of q_idx", &v.token_to_req, c);
-  check_ints("seq_lens_q", a.seq_lens_q, p->requests, batch, &v.seq_lens_q, c);
-  check_ints("seq_lens_k", a.seq_lens_k, p->requests, batch, &v.seq_lens_k, c);
+  check_ints("cu_seqlens_q", a.cu_seqlens_q, p->rows.requests + 1, "B + 1", &p->rows.cu_q, c);
+  check_ints("token_to_req", a.token_to_req, p->rows.rows, "total_q of q_idx", &p->rows.token_to_req, c);
+  check_ints("seq_lens_q", a.seq_lens_q, p->rows.requests, batch, &p->rows.seq_lens_q, c);
+  check_ints("seq_lens_k", a.seq_lens_k, p->rows.requests, batch, &v.seq_lens_k, c);
   if (given(a.query_positions)) {
     const tessera_tensor& t = a.query_positions;
     c->tensor("query_positions", t, packed ? "[total_q]" : "[B, Q]", {packed ? 1 : 2}, {TESSERA_I32});
@@ -133,10 +130,10 @@ void check_index(const tessera_qsa_index& a, Checker* c, Problem* p) {
     check_pages(kScoreNames, a.k, a.page_table, c, p);
   } else {
     p->k = {a.k.data, a.k.stride[0], 0, a.k.stride[1], 0};
-    p->requests = a.k.shape[0];
+    p->rows.requests = a.k.shape[0];
     p->keys = a.k.shape[1];
   }
-  if (c->ok() && !packed) c->axis("q_idx", a.q, 0, p->requests, paged ? "B of block_table" : "B of block_keys");
+  if (c->ok() && !packed) c->axis("q_idx", a.q, 0, p->rows.requests, paged ? "B of block_table" : "B of block_keys");
   if (c->ok()) check_requests(a, packed, c, p);
 }
 
@@ -238,7 +235,7 @@ Status check(const tessera_qsa_mqa_prefill_args& a, Problem* p) {
   if (c.ok() && a.k.ndim == 3) c.axis("k", a.k, 1, 1, "one key head");
   const auto interval = [&](const char* name, const tessera_tensor& t, Ints* to) {
     c.tensor(name, t, "[rows]", {1}, {TESSERA_I32});
-    check_ints(name, t, p->rows, "rows of q", to, &c);
+    check_ints(name, t, p->rows.rows, "rows of q", to, &c);
   };
   if (c.ok()) {
     interval("row_starts", a.row_starts, &p->visibility.row_starts);
@@ -246,7 +243,7 @@ Status check(const tessera_qsa_mqa_prefill_args& a, Problem* p) {
     c.tensor("scores", a.scores, "[rows, keys]", {2}, {TESSERA_F32});
   }
   if (c.ok()) {
-    c.axis("scores", a.scores, 0, p->rows, "rows of q");
+    c.axis("scores", a.scores, 0, p->rows.rows, "rows of q");
     c.axis("scores", a.scores, 1, a.k.shape[0], "keys of k");
     c.output("scores", a.scores);
     c.disjoint("scores", a.scores, "q", a.q);
@@ -256,7 +253,7 @@ Status check(const tessera_qsa_mqa_prefill_args& a, Problem* p) {
     c.disjoint("scores", a.scores, "row_ends", a.row_ends);
   }
   if (!c.ok()) return c.take();
-  p->requests = 1;
+  p->rows.requests = 1;
   p->keys = a.k.shape[0];
   p->k = {a.k.data, 0, 0, a.k.stride[0], 0};
   take_scores(a.scores, true, p);
@@ -297,7 +294,7 @@ Status check(const tessera_qsa_mqa_decode_args& a, Problem* p) {
     c.tensor("scores", a.scores, "[B * n, max_model_len]", {2}, {TESSERA_F32});
   }
   if (c.ok()) {
-    c.axis("scores", a.scores, 0, p->rows, "B * n of q");
+    c.axis("scores", a.scores, 0, p->rows.rows, "B * n of q");
     c.output("scores", a.scores);
     c.disjoint("scores", a.scores, "q", a.q);
     c.disjoint("scores", a.scores, "k_cache", a.k_cache);
@@ -310,7 +307,7 @@ Status check(const tessera_qsa_mqa_decode_args& a, Problem* p) {
   p->visibility.context_lens = {static_cast<const int32_t*>(lens.data),
                                 {lens.stride[0], lens.ndim == 2 ? lens.stride[1] : 0}};
   take_scores(a.scores, false, p);
-  p->scores_stride = {a.scores.stride[0] * p->row_axis, a.scores.stride[0]};
+  p->scores_stride = {a.scores.stride[0] * p->rows.row_axis, a.scores.stride[0]};
   return {};
 }
 

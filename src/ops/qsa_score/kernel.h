@@ -59,7 +59,7 @@ struct QsaScore {
   void load_rows() const {
     operand* to = at<operand>(plan.scratch.q);
     for (int64_t t = 0; t < rows(); ++t) {
-      const In* q = static_cast<const In*>(p.q) + offset(p, p.q_stride, first_row() + t);
+      const In* q = static_cast<const In*>(p.q) + row_offset(p.rows, p.q_stride, first_row() + t);
       for (int64_t h = 0; h < p.heads; ++h, to += plan.q_row)
         S::load_row(q + h * p.q_head, static_cast<int>(p.dim), to);
     }
@@ -169,7 +169,7 @@ struct QsaScore {
   void fetch_scores(const Keys& keys, const int32_t* active, int64_t count) const {
     if (p.scores_column != 1) return;
     for (int64_t a = 0; a < count; ++a) {
-      const float* const to = p.scores + offset(p, p.scores_stride, first_row() + active[a]) + keys.begin;
+      const float* const to = p.scores + row_offset(p.rows, p.scores_stride, first_row() + active[a]) + keys.begin;
       for (int64_t i = 0; i < keys.end - keys.begin; i += 16) Isa::prefetch(to + i);
     }
   }
@@ -181,7 +181,7 @@ struct QsaScore {
     const float* weights = nullptr;
     float weight[kGroupRows];
     if (p.weights != nullptr) {
-      const float* w = p.weights + offset(p, p.weights_stride, first_row() + t) + head * p.weights_head;
+      const float* w = p.weights + row_offset(p.rows, p.weights_stride, first_row() + t) + head * p.weights_head;
       for (int64_t h = 0; h < heads; ++h) weight[h] = w[h * p.weights_head];
       weights = weight;
     }
@@ -246,7 +246,7 @@ struct QsaScore {
   }
 
   void store(int64_t t, int64_t key, const float* scores, int n) const {
-    float* const to = p.scores + offset(p, p.scores_stride, first_row() + t) + key * p.scores_column;
+    float* const to = p.scores + row_offset(p.rows, p.scores_stride, first_row() + t) + key * p.scores_column;
     if (p.scores_column == 1) {
       for (int i = 0; i < n; i += kLanes) Isa::store_first(to + i, Isa::load(scores + i), n - i);
     } else {
@@ -255,7 +255,7 @@ struct QsaScore {
   }
 
   void clear(int64_t t, int64_t begin, int64_t end) const {
-    float* const to = p.scores + offset(p, p.scores_stride, first_row() + t);
+    float* const to = p.scores + row_offset(p.rows, p.scores_stride, first_row() + t);
     for (int64_t i = begin; i < end; ++i) to[i * p.scores_column] = -INFINITY;
   }
 
@@ -285,12 +285,12 @@ struct QsaScore {
     const int64_t r = first_row() + t;
     const int64_t count = list.head()->count;
     if (p.ids != nullptr) {
-      int32_t* const to = p.ids + offset(p, p.ids_stride, r);
+      int32_t* const to = p.ids + row_offset(p.rows, p.ids_stride, r);
       for (int64_t i = 0; i < p.topk; ++i) to[i * p.ids_entry] = i < count ? list.ids()[i] : -1;
     }
     if (p.tokens != nullptr) {
       for (int64_t i = count; i < p.topk; ++i) list.ids()[i] = -1;
-      int32_t* const to = p.tokens + offset(p, p.tokens_stride, r);
+      int32_t* const to = p.tokens + row_offset(p.rows, p.tokens_stride, r);
       expand_blocks::expand_row(list.ids(), 1, p.topk, row(t).position, p.visibility.block, to, p.tokens_entry);
     }
   }

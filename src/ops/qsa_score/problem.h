@@ -4,6 +4,7 @@
 
 #include <stdint.h>
 
+#include "core/rows.h"
 #include "core/sequences.h"
 #include "tessera/tessera.h"
 
@@ -28,31 +29,17 @@ struct Row {
   int32_t begin, end;
 };
 
-// Strides of a tensor whose first axes are the rows: [B, Q, ...], or packed [R, ...].
-struct RowStrides {
-  int64_t request, row;
-};
-
-// A strided int32 [B, Q] or [R].
-struct RowInts {
-  const int32_t* data;  // null: not given
-  RowStrides stride;
-};
-
 // What says which keys a row sees: its position, an interval, or a count.
 struct Visibility {
   int64_t block;  // by position: tokens per key; 0: not by position
-  Ints cu_q, token_to_req;
   RowInts positions;
-  Ints seq_lens_q, seq_lens_k;
+  Ints seq_lens_k;
   Ints row_starts, row_ends;
   RowInts context_lens;
 };
 
 struct Problem {
-  int64_t requests;     // B
-  int64_t rows;         // R of all requests
-  int64_t row_axis;     // Q of [B, Q, ...]; R if packed
+  RowForm rows;
   int64_t heads;        // Hi
   int64_t dim;          // D
   int64_t keys;         // that a request can have
@@ -92,13 +79,11 @@ struct Problem {
 
 // Static, so that files built with ISA flags keep their own copies.
 
-static inline int64_t offset(const Problem& p, const RowStrides& s, int64_t row) {
-  return row / p.row_axis * s.request + row % p.row_axis * s.row;
-}
-
 // Tile i is rows [tile_begin, tile_end), all of one request.
 static inline int64_t tile_begin(const Problem& p, int64_t i) { return p.table[i].tile; }
-static inline int64_t tile_end(const Problem& p, int64_t i) { return i + 1 < p.tiles ? p.table[i + 1].tile : p.rows; }
+static inline int64_t tile_end(const Problem& p, int64_t i) {
+  return i + 1 < p.tiles ? p.table[i + 1].tile : p.rows.rows;
+}
 
 // Entries of a list of the best keys among `keys`.
 static inline int64_t list_entries(const Problem& p, int64_t keys) {

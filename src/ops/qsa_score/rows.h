@@ -8,7 +8,7 @@
 
 namespace tessera::qsa_score {
 
-// For Prepared: one entry for each row, which also lists the tiles, and room to count the rows of each request.
+// For Prepared: one entry for each row, which also lists the tiles; and room for what leads to them.
 int64_t table_entries(const Problem& p);
 void resolve(Row* table, Problem* p);
 
