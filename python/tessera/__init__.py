@@ -32,6 +32,7 @@ from tessera._qsa_index import (
     qsa_select_tokens,
     topk_blocks,
 )
+from tessera._qsa_keys import qsa_append_keys, qsa_compress_keys, qsa_expand_blocks
 
 __all__ = [
     "__version__",
@@ -54,6 +55,9 @@ __all__ = [
     "msa_sparse_attention",
     "msa_sparse_decode_attention",
     "pack_kv_blocks",
+    "qsa_append_keys",
+    "qsa_compress_keys",
+    "qsa_expand_blocks",
     "qsa_indexer_mqa_score",
     "qsa_mqa",
     "qsa_mqa_decode",

@@ -114,13 +114,17 @@ bool Call::flag(const char* name, nb::handle value) const {
 
 const float* Call::optional_float(const char* name, nb::handle value) {
   if (value.is_none()) return nullptr;
-  const double number = PyFloat_AsDouble(value.ptr());
-  if (number == -1 && PyErr_Occurred()) {
+  float_ = static_cast<float>(number(name, value));
+  return &float_;
+}
+
+double Call::number(const char* name, nb::handle value) const {
+  const double result = PyFloat_AsDouble(value.ptr());
+  if (result == -1 && PyErr_Occurred()) {
     PyErr_Clear();
     refuse(PyExc_TypeError, {op_, name}, "is " + shown(value) + "; expected a float");
   }
-  float_ = static_cast<float>(number);
-  return &float_;
+  return result;
 }
 
 const float* Call::optional_scale(nb::handle scale, nb::handle score_scale) {

@@ -50,6 +50,7 @@ class Call {
   const float* optional_float(const char* name, nb::handle value);  // None: nullptr
   // A positive multiplier, or a positive divisor in its place.
   const float* optional_scale(nb::handle scale, nb::handle score_scale);
+  double number(const char* name, nb::handle value) const;
 
   // An output: the given tensor, or if None a new one.
   struct Output {

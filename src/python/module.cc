@@ -8,5 +8,6 @@ NB_MODULE(_core, m) {
   tessera::python::bind_msa_index(m);
   tessera::python::bind_qsa_index(m);
   tessera::python::bind_kv_cache(m);
+  tessera::python::bind_qsa_keys(m);
   tessera::python::bind_info(m);
 }

@@ -21,6 +21,7 @@ SMALL = {
     "msa-select": ["--seq", "300", "--heads-q", "3", "--dim", "32", "--block", "32", "--topk", "3"],
     "mass-select": MODEL,
     "moba-select": MODEL,
+    "qsa-compress": ["--seq", "300", "--dim", "32"],
     "merge": ["--rows", "64", "--heads-q", "4", "--dim", "32"],
     "call-overhead": [],
     "call-overhead-decode": [],

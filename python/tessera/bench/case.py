@@ -117,12 +117,13 @@ def all_cases() -> dict[str, type[Case]]:
     from tessera.bench.merge import Merge
     from tessera.bench.overhead import CallOverhead, DecodeOverhead
     from tessera.bench.prefill import MsaPrefill
+    from tessera.bench.qsa_keys import QsaCompress
     from tessera.bench.select import MassSelect, MobaSelect
     from tessera.bench.token_prefill import MsaPrefillToken
 
     attention = MsaPrefill, MsaPrefillToken, MsaDecode
     select = MsaSelect, MassSelect, MobaSelect
-    return {case.name: case for case in (*attention, *select, Merge, CallOverhead, DecodeOverhead)}
+    return {case.name: case for case in (*attention, *select, QsaCompress, Merge, CallOverhead, DecodeOverhead)}
 
 
 # Cases whose operators are still to come.

@@ -24,6 +24,7 @@ from tessera.check.qsa_index import (
     qsa_select,
     topk_blocks,
 )
+from tessera.check.qsa_keys import qsa_append_keys, qsa_compress_keys, qsa_expand_blocks
 from tessera.check.selection import selection_share
 
 # ---- Merging -----------------------------------------------------------------------------------------------------------
@@ -167,6 +168,9 @@ OPERATORS: dict[str, Callable[[str], Iterator[Case]]] = {
     "qsa_mqa_decode": qsa_mqa_decode,
     "qsa_select": qsa_select,
     "topk_blocks": topk_blocks,
+    "qsa_compress_keys": qsa_compress_keys,
+    "qsa_append_keys": qsa_append_keys,
+    "qsa_expand_blocks": qsa_expand_blocks,
     "cp_merge": _cp_merge,
     "merge_states": _merge_states,
     "mass_select": functools.partial(_selection, "mass_select"),
