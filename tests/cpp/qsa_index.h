@@ -254,11 +254,6 @@ struct QsaIndex {
   }
 };
 
-inline std::vector<int32_t> ids_of(const TestTensor& t) {
-  const std::vector<double> values = t.values().values();
-  return {values.begin(), values.end()};
-}
-
 // Scores, lists and tokens, by every variant, against the oracle.
 inline void expect_right(const QsaIndex& call) {
   const reference::BlockScores scores = call.expected_scores();

@@ -158,7 +158,7 @@ TEST(QsaErrors, OfSelections) {
   invalid("topk", "is 0", [](Args& a) { a.topk = 0; });
   invalid("topk", "is -3", [](Args& a) { a.topk = -3; });
   invalid("topk", "", [](Args& a) { a.topk = int64_t{1} << 62; });
-  invalid("indices", "axis 2", [](Args& a) { ++a.indices.shape[2]; });
+  invalid("indices", "axis 2", [](Args& a) { --a.indices.shape[2]; });
   invalid("indices", "missing", [](Args& a) { a.indices = a.token_indices = {}; });
   invalid("token_indices", "axis 2", [](Args& a) { --a.token_indices.shape[2]; });
   invalid("token_indices", "axis 0", [](Args& a) { ++a.token_indices.shape[0]; });

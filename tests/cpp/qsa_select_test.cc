@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "lazy.h"
 #include "qsa_index.h"
 
 namespace tessera::test {
@@ -158,6 +159,39 @@ TEST(QsaSelect, RowsDoNotInheritThresholds) {
     }
     expect_right(call);
   }
+}
+
+// A visible block of score -inf is preferred to one of score NaN, and both to none.
+TEST(QsaSelect, TakesMinusInfinityBeforeNan) {
+  for (int64_t topk : {2, 30, 45}) {
+    QsaIndex call({.queries = 2, .keys = 60, .heads = 1, .dim = 1, .weights = true, .topk = topk}, TESSERA_F32);
+    call.q.fill(1);
+    call.weights.fill(-kInfinity);  // times 0 is NaN
+    for (int64_t g = 0; g < 60; ++g) call.k.set(g, g % 3 == 2 ? 1 : -1);
+    const std::vector<int32_t> want = call.expected_lists().ids;
+    EXPECT_EQ(want[0], topk == 2 ? 2 : 0);
+    for_each_variant(TESSERA_F32, [&](const tessera_context& with) { EXPECT_EQ(ids_of(call.select(with)), want); });
+  }
+}
+
+// A matrix of scores would take 4 GiB.
+TEST(QsaSelect, MemoryDoesNotGrowWithRowsTimesKeys) {
+  const int64_t rows = 65536, keys = 16384, dim = 128;
+  const Lazy q(static_cast<size_t>(rows * 4 * dim * 2)), k(static_cast<size_t>(keys * dim * 2));
+  const Lazy ids(static_cast<size_t>(rows * 512 * 4));
+  tessera_qsa_select_args args = {};
+  args.index.q = dense(q, TESSERA_BF16, {1, rows, 4, dim});
+  args.index.k = dense(k, TESSERA_BF16, {1, keys, dim});
+  args.topk = 512;
+  args.indices = dense(ids, TESSERA_I32, {1, rows, 512});
+  for_each_variant(TESSERA_BF16, [&](tessera_context with) {
+    for (int threads : {1, 8}) {
+      with.executor = {TESSERA_EXECUTOR_THREADS, threads, 0, 0, nullptr, nullptr};
+      size_t bytes = 0;
+      ASSERT_EQ(tessera_qsa_select_workspace_size(&args, &with, &bytes), TESSERA_OK) << tessera_last_error();
+      EXPECT_LT(bytes, size_t{200} << 20);
+    }
+  });
 }
 
 TEST(QsaSelect, WritesBothResultsAtOnce) {

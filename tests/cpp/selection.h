@@ -27,6 +27,11 @@ inline testing::AssertionResult scores_within(const TestTensor& scores, const re
   return worst.within("scores");
 }
 
+inline std::vector<int32_t> ids_of(const TestTensor& t) {
+  const std::vector<double> values = t.values().values();
+  return {values.begin(), values.end()};
+}
+
 inline std::string id_text(const std::vector<int32_t>& ids) {
   std::string text;
   for (int32_t id : ids) text += " " + std::to_string(id);
