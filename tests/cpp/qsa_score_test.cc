@@ -130,10 +130,12 @@ TEST(QsaScore, RequestsWithImpossibleBoundsAreEmpty) {
                                                    {0, 30, 40, 61}, {0, INT_MAX, INT_MIN, 60}, {5, 5, 5, 5},
                                                    {60, 0, 0, 60}};
   for (const auto& rows : bounds) {
-    for (const Positions positions : {Positions::kInferred, Positions::kLast}) {
-      QsaIndex call({.requests = 3, .queries = 20, .rows = Rows::kPacked, .positions = positions}, TESSERA_F32);
-      for (int64_t i = 0; i < 4; ++i) call.cu_q.set(i, rows[static_cast<size_t>(i)]);
-      expect_right(call);
+    for (const Rows form : {Rows::kPacked, Rows::kBoth}) {
+      for (const Positions positions : {Positions::kInferred, Positions::kLast}) {
+        QsaIndex call({.requests = 3, .queries = 20, .rows = form, .positions = positions}, TESSERA_F32);
+        for (int64_t i = 0; i < 4; ++i) call.cu_q.set(i, rows[static_cast<size_t>(i)]);
+        expect_right(call);
+      }
     }
   }
 }
