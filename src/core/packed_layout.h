@@ -25,25 +25,36 @@ void check_packed_values(const char* name, const tessera_tensor& v, int64_t page
 template <class In>
 constexpr int kPackedElements = static_cast<int>(4 / sizeof(In));  // e
 
+// The features of `keys` neighbouring slots to rows; those of a slot are `token` apart, 4 bytes at a time.
+template <class In>
+static inline void copy_key_units(const In* from, int64_t token, int keys, int64_t dim, In* to, int64_t step) {
+  constexpr int kE = kPackedElements<In>;
+  int64_t d = 0;
+  for (; d + kE <= dim; d += kE, from += token) {
+    for (int key = 0; key < keys; ++key) memcpy(to + key * step + d, from + key * kE, kE * sizeof(In));
+  }
+  for (int key = 0; d < dim && key < keys; ++key) to[key * step + d] = from[key * kE];
+}
+
 // Copies those of keys [begin, begin + n) of request b that exist to rows, `step` elements apart. Returns how many there
 // are; rows and places as in locate_keys().
 template <class In>
 static inline int copy_packed_keys(const KeyView& k, const Paging& pages, int64_t b, int64_t head, int64_t begin, int n,
                                    int64_t dim, In* to, int64_t step, const In** rows, uint8_t* place) {
   constexpr int kE = kPackedElements<In>;
+  constexpr int kKeys = 16;  // whose units fill a cache line
   const In* const data = static_cast<const In*>(k.data) + head * k.head;
   int count = 0;
   for_each_run(pages, b, begin, n, [&](const PageRun& run, int first, int m) {
-    const In* from = data + run.page * k.page + run.slot * kE;
-    In* const row = to + count * step;
-    int64_t d = 0;
-    for (; d + kE <= dim; d += kE, from += k.token) {
-      for (int i = 0; i < m; ++i) memcpy(row + i * step + d, from + i * kE, kE * sizeof(In));
-    }
-    for (int i = 0; d < dim && i < m; ++i) row[i * step + d] = from[i * kE];
-    for (int i = 0; i < m; ++i) {
-      rows[count] = row + i * step;
-      place[count++] = static_cast<uint8_t>(first + i);
+    const In* const page = data + run.page * k.page + run.slot * kE;
+    for (int i = 0; i < m; i += kKeys) {
+      In* const row = to + count * step;
+      const int keys = m - i < kKeys ? m - i : kKeys;
+      copy_key_units(page + i * kE, k.token, keys, dim, row, step);
+      for (int key = 0; key < keys; ++key) {
+        rows[count] = row + key * step;
+        place[count++] = static_cast<uint8_t>(first + i + key);
+      }
     }
   });
   return count;
