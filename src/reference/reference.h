@@ -31,6 +31,7 @@ Status reference_qsa_mqa_prefill(const tessera_qsa_mqa_prefill_args& args);
 Status reference_qsa_mqa_decode(const tessera_qsa_mqa_decode_args& args);
 Status reference_qsa_select(const tessera_qsa_select_args& args);
 Status reference_topk_blocks(const tessera_topk_blocks_args& args);
+Status reference_qsa_sparse_attention(const tessera_qsa_sparse_attention_args& args);
 
 // The same results before they are rounded, with the quantities that an error bound is made of. All arrays are dense
 // and row-major.

@@ -80,6 +80,13 @@ struct OnlineSoftmax {
     for (int v = 0; v < o_vecs; ++v) Isa::store(row.o + v * kLanes, Isa::mul(Isa::load(row.o + v * kLanes), alpha));
   }
 
+  // |scale| * log2(e): from raw scores to log2 units. A scale of zero would turn the -inf of absent maxima into NaN; the
+  // smallest normal number keeps every finite score at zero just as well.
+  static float log2_factor(float scale) {
+    const double magnitude = fabs(static_cast<double>(scale)) * 1.4426950408889634;
+    return magnitude > 1.2e-38 ? static_cast<float>(magnitude) : 1.2e-38f;
+  }
+
   // A finished run of blocks as plain numbers, and the merge of such runs in order. Merging into an empty state returns
   // the other bit for bit, but for the sign of a zero.
   struct Part {
@@ -87,9 +94,19 @@ struct OnlineSoftmax {
     float l;
     float max;  // raw score
     float* o;
+
+    bool empty() const { return m == -INFINITY && l == 0.0f; }
+    // The natural logarithm of the sum of exp(scaled scores).
+    float lse() const {
+      const double ln2 = 0.6931471805599453;
+      return empty() ? -INFINITY : static_cast<float>(static_cast<double>(m) * ln2 + log(static_cast<double>(l)));
+    }
   };
+  static Part part_of(const Row& row) {
+    return {*row.m, Isa::reduce_add(Isa::load(row.l)), Isa::reduce_max(Isa::load(row.max)), row.o};
+  }
   static void merge(Part* into, const Part& from, int o_vecs) {
-    if (from.m == -INFINITY && from.l == 0.0f) return;
+    if (from.empty()) return;
     const float m = into->m > from.m ? into->m : from.m;
     const float a = exp2_one(into->m - m);
     const float b = exp2_one(from.m - m);
@@ -99,6 +116,14 @@ struct OnlineSoftmax {
     for (int v = 0; v < o_vecs; ++v) {
       const vec scaled = Isa::mul(Isa::load(from.o + v * kLanes), Isa::set1(b));
       Isa::store(into->o + v * kLanes, Isa::fma(Isa::load(into->o + v * kLanes), Isa::set1(a), scaled));
+    }
+  }
+
+  // out[0, dim) = o * weight. The sign of a zero in o depends on the rows and chunks around; plus zero, it is +0.
+  template <class Out>
+  static void store(Out* out, const float* o, float weight, int dim) {
+    for (int d = 0; d < dim; d += kLanes) {
+      Isa::store_first(out + d, Isa::fma(Isa::load(o + d), Isa::set1(weight), Isa::set1(0.0f)), dim - d);
     }
   }
 };

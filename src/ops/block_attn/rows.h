@@ -27,13 +27,9 @@ struct Rows : Task<Isa> {
 
   Rows(const Problem& problem, const Plan& a_plan, const Request& request, char* workspace, int64_t kv_head,
        int64_t a_tile, int worker)
-      : Base(problem, a_plan, request, workspace, kv_head, a_tile, worker), o_vecs(P::vecs(problem.dim_v)) {
-    // A scale of zero would turn the -inf of absent maxima into NaN; the smallest normal number keeps every finite score
-    // at zero just as well.
-    const double log2e = 1.4426950408889634;
-    const double magnitude = fabs(static_cast<double>(p.scale)) * log2e;
-    factor = magnitude > 1.2e-38 ? static_cast<float>(magnitude) : 1.2e-38f;
-  }
+      : Base(problem, a_plan, request, workspace, kv_head, a_tile, worker),
+        o_vecs(P::vecs(problem.dim_v)),
+        factor(Softmax::log2_factor(problem.scale)) {}
 
   // ---- Queries ----
 
@@ -95,10 +91,7 @@ struct Rows : Task<Isa> {
     Softmax::clear(cleared, o_vecs);
     Isa::store(cleared.max, Isa::set1(-INFINITY));
   }
-  Part part_of(int64_t row) const {
-    const typename Softmax::Row s = state(row);
-    return {*s.m, Isa::reduce_add(Isa::load(s.l)), Isa::reduce_max(Isa::load(s.max)), s.o};
-  }
+  Part part_of(int64_t row) const { return Softmax::part_of(state(row)); }
 
   // The chunks of a row that have been merged; numbers are m, l, max.
   static Part part_at(const float* numbers, float* o) { return {numbers[0], numbers[1], numbers[2], o}; }
@@ -155,38 +148,26 @@ struct Rows : Task<Isa> {
   void finish_row(int64_t row, const Part& part) const {
     const int64_t t = first_token + row / p.group;
     const int64_t h = head * p.group + row % p.group;
-    const bool empty = part.m == -INFINITY && part.l == 0.0f;
+    const int dim = static_cast<int>(p.dim_v);
     if (p.o != nullptr) {
-      finish_state(t, h, part, empty);
+      finish_state(t, h, part);
       return;
     }
     with_q_type([&]<class Q>() {
-      store_row(static_cast<Q*>(p.out) + this->row_at(p.out_stride, t, h), part.o, empty ? 0.0f : 1.0f / part.l);
+      Q* const out = static_cast<Q*>(p.out) + this->row_at(p.out_stride, t, h);
+      Softmax::store(out, part.o, part.empty() ? 0.0f : 1.0f / part.l, dim);
     });
-    if (p.lse != nullptr) {
-      const double ln2 = 0.6931471805599453;
-      p.lse[this->row_at(p.lse_stride, t, h)] =
-          empty ? -INFINITY : static_cast<float>(static_cast<double>(part.m) * ln2 + log(static_cast<double>(part.l)));
-    }
+    if (p.lse != nullptr) p.lse[this->row_at(p.lse_stride, t, h)] = part.lse();
   }
 
  private:
   // l and o are brought from the reference m to the true maximum.
-  void finish_state(int64_t t, int64_t h, const Part& part, bool empty) const {
+  void finish_state(int64_t t, int64_t h, const Part& part) const {
     const double to_max = static_cast<double>(part.m) - static_cast<double>(part.max) * factor;
-    const float weight = empty ? 0.0f : static_cast<float>(::exp2(to_max));
-    store_row(p.o + this->row_at(p.o_stride, t, h), part.o, weight);
+    const float weight = part.empty() ? 0.0f : static_cast<float>(::exp2(to_max));
+    Softmax::store(p.o + this->row_at(p.o_stride, t, h), part.o, weight, static_cast<int>(p.dim_v));
     p.l[this->row_at(p.l_stride, t, h)] = part.l * weight;
-    p.m[this->row_at(p.m_stride, t, h)] = empty ? -INFINITY : part.max * fabsf(p.scale);
-  }
-
-  // The sign of a zero in o depends on the rows and chunks around; plus zero, it is +0.
-  template <class Out>
-  void store_row(Out* out, const float* o, float weight) const {
-    const int dim = static_cast<int>(p.dim_v);
-    for (int d = 0; d < dim; d += kLanes) {
-      Isa::store_first(out + d, Isa::fma(Isa::load(o + d), Isa::set1(weight), Isa::set1(0.0f)), dim - d);
-    }
+    p.m[this->row_at(p.m_stride, t, h)] = part.empty() ? -INFINITY : part.max * fabsf(p.scale);
   }
 };
 

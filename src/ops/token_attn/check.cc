@@ -1,0 +1,250 @@
+#include "ops/token_attn/check.h"
+
+#include <algorithm>
+#include <cmath>
+#include <initializer_list>
+#include <string>
+
+#include "core/check.h"
+
+namespace tessera::token_attn {
+namespace {
+
+using Args = tessera_qsa_sparse_attention_args;
+
+constexpr std::initializer_list<tessera_dtype> kFloats = {TESSERA_BF16, TESSERA_F16, TESSERA_F32};
+
+enum class Form { kBatch, kPacked, kPaged, kPhysical };
+
+Form form_of(const Args& a) {
+  if (given(a.selected_kv_indices)) return Form::kPhysical;
+  if (given(a.page_table)) return Form::kPaged;
+  return given(a.cu_seqlens_k) ? Form::kPacked : Form::kBatch;
+}
+
+const char* key_axes(Form form, bool values) {
+  switch (form) {
+    case Form::kBatch: return values ? "[B, Sk, Hkv, Dv]" : "[B, Sk, Hkv, D]";
+    case Form::kPacked: return values ? "[total_k, Hkv, Dv]" : "[total_k, Hkv, D]";
+    case Form::kPaged: return values ? "[P, ps, Hkv, Dv]" : "[P, ps, Hkv, D]";
+    case Form::kPhysical: break;
+  }
+  return values ? "[slots, Hkv, Dv]" : "[slots, Hkv, D]";
+}
+
+bool is_packed(const Args& a) { return a.q.ndim == 3; }
+int rows_of(const Args& a) { return is_packed(a) ? 1 : 2; }  // axes
+
+View view_of(const tessera_tensor& t, bool packed) {
+  const int rows = packed ? 1 : 2;
+  return {row_strides(t, packed), t.stride[rows], t.ndim > rows + 1 ? t.stride[rows + 1] : 0};
+}
+
+// q, k and v.
+void check_inputs(const Args& a, Form form, Checker* c, Problem* p) {
+  const bool rank_3 = form == Form::kPacked || form == Form::kPhysical;
+  c->tensor("query", a.q, "[B, Q, Hq, D] or [total_q, Hq, D]", {3, 4}, kFloats);
+  c->tensor("key", a.k, key_axes(form, false), {rank_3 ? 3 : 4}, kFloats);
+  c->tensor("value", a.v, key_axes(form, true), {rank_3 ? 3 : 4}, kFloats);
+  c->same_dtype("key", a.k, "query", a.q);
+  c->same_dtype("value", a.v, "query", a.q);
+  c->unit_feature("query", a.q);
+  c->unit_feature("key", a.k);
+  c->unit_feature("value", a.v);
+  if (!c->ok()) return;
+  const int last = a.k.ndim - 1;
+  for (int i = 0; i < last; ++i) c->axis("value", a.v, i, a.k.shape[i], "as key");
+  p->dim = a.q.shape[a.q.ndim - 1];
+  p->dim_v = a.v.shape[last];
+  p->kv_heads = a.k.shape[last - 1];
+  const int64_t heads = a.q.shape[a.q.ndim - 2];
+  c->axis("key", a.k, last, p->dim, "D of query");
+  c->require(heads > 0 && p->kv_heads > 0 && heads % p->kv_heads == 0, [&] {
+    return invalid("query has " + std::to_string(heads) + " heads and key has " + std::to_string(p->kv_heads) +
+                   "; expected a positive multiple");
+  });
+  c->require(p->dim > 0, [] { return invalid("query needs at least one feature"); });
+  c->require(p->dim_v > 0, [] { return invalid("value needs at least one feature"); });
+  c->head_dim("query", p->dim);
+  c->head_dim("value", p->dim_v);
+  if (!c->ok()) return;
+  p->group = heads / p->kv_heads;
+  p->dtype = a.q.dtype;
+  p->rows.row_axis = std::max<int64_t>(1, a.q.shape[is_packed(a) ? 0 : 1]);
+  p->rows.rows = is_packed(a) ? a.q.shape[0] : a.q.shape[0] * a.q.shape[1];
+  p->scale = a.softmax_scale != nullptr ? *a.softmax_scale : 1.0f / std::sqrt(static_cast<float>(p->dim));
+  c->require(std::isfinite(p->scale),
+             [&] { return invalid("scale is " + std::to_string(p->scale) + "; expected a finite number"); });
+  p->q = a.q.data;
+  p->q_view = view_of(a.q, is_packed(a));
+}
+
+KeyView key_view(Form form, const tessera_tensor& t) {
+  const int64_t* s = t.stride;
+  switch (form) {
+    case Form::kBatch: return {t.data, s[0], 0, s[1], s[2]};
+    case Form::kPaged: return {t.data, 0, s[0], s[1], s[2]};
+    case Form::kPacked:
+    case Form::kPhysical: break;
+  }
+  return {t.data, 0, 0, s[0], s[1]};
+}
+
+void check_ints(const char* name, const tessera_tensor& t, const char* axes, int64_t size, const char* what, Ints* to,
+                Checker* c) {
+  if (!given(t)) return;
+  c->tensor(name, t, axes, {1}, {TESSERA_I32});
+  c->axis(name, t, 0, size, what);
+  *to = {static_cast<const int32_t*>(t.data), t.stride[0]};
+}
+
+// Which keys each request has.
+void check_keys(const Args& a, Form form, Checker* c, Problem* p) {
+  p->k = key_view(form, a.k);
+  p->v = key_view(form, a.v);
+  p->rows.requests = a.k.shape[0];
+  p->keys = form == Form::kBatch ? a.k.shape[1] : a.k.shape[0];
+  p->physical = form == Form::kPhysical;
+  c->require(form != Form::kPaged || !given(a.cu_seqlens_k),
+             [] { return invalid("cu_seqlens_k is for packed keys; block_table is for paged ones"); });
+  if (p->physical) {
+    p->rows.requests = 1;
+  } else if (form == Form::kPaged) {
+    const tessera_tensor& t = a.page_table;
+    c->tensor("block_table", t, "[B, max_pages]", {2}, {TESSERA_I32});
+    if (!c->ok()) return;
+    p->rows.requests = t.shape[0];
+    p->pages = {static_cast<const int32_t*>(t.data), t.stride[0], t.stride[1], a.k.shape[0], a.k.shape[1], false};
+    if (__builtin_mul_overflow(t.shape[1], a.k.shape[1], &p->keys)) p->keys = INT64_MAX;
+  } else if (form == Form::kPacked) {
+    c->tensor("cu_seqlens_k", a.cu_seqlens_k, "[B + 1]", {1}, {TESSERA_I32});
+    c->require(!c->ok() || a.cu_seqlens_k.shape[0] > 0,
+               [] { return invalid("cu_seqlens_k is empty; it has B + 1 entries"); });
+    if (!c->ok()) return;
+    p->rows.requests = a.cu_seqlens_k.shape[0] - 1;
+    p->cu_k = {static_cast<const int32_t*>(a.cu_seqlens_k.data), a.cu_seqlens_k.stride[0]};
+  }
+  p->keys = std::min<int64_t>(p->keys, INT32_MAX);
+}
+
+// Which request each row belongs to, where it stands and what it lists.
+void check_rows(const Args& a, Form form, Checker* c, Problem* p) {
+  const bool packed = is_packed(a);
+  if (!packed) c->axis("query", a.q, 0, p->rows.requests, form == Form::kPaged ? "B of block_table" : "B of key");
+  c->require(packed || (!given(a.cu_seqlens_q) && !given(a.token_to_req)), [] {
+    return invalid("cu_seqlens_q and token_to_req are for packed rows; query has an axis for the requests");
+  });
+  const bool one =
+      !packed || given(a.cu_seqlens_q) || given(a.token_to_req) || p->rows.requests == 1 || p->rows.rows == 0;
+  c->require(one, [] { return invalid("cu_seqlens_q or token_to_req is missing; expected one for packed rows"); });
+  check_ints("cu_seqlens_q", a.cu_seqlens_q, "[B + 1]", p->rows.requests + 1, "B + 1", &p->rows.cu_q, c);
+  check_ints("token_to_req", a.token_to_req, "[total_q]", p->rows.rows, "total_q of query", &p->rows.token_to_req, c);
+  check_ints("seq_lens_q", a.seq_lens_q, "[B]", p->rows.requests, "B", &p->rows.seq_lens_q, c);
+  check_ints("seq_lens_k", a.seq_lens_k, "[B]", p->rows.requests, "B", &p->seq_lens_k, c);
+  if (given(a.query_positions)) {
+    const tessera_tensor& t = a.query_positions;
+    c->tensor("query_positions", t, packed ? "[total_q]" : "[B, Q]", {rows_of(a)}, {TESSERA_I32});
+    for (int i = 0; i < rows_of(a); ++i) c->axis("query_positions", t, i, a.q.shape[i], "as query");
+    if (c->ok()) p->positions = {static_cast<const int32_t*>(t.data), row_strides(t, packed)};
+  }
+  const char* const name = p->physical ? "selected_kv_indices" : "token_indices";
+  const tessera_tensor& ids = p->physical ? a.selected_kv_indices : a.token_indices;
+  c->tensor(name, ids, packed ? "[total_q, W]" : "[B, Q, W]", {rows_of(a) + 1}, {TESSERA_I32});
+  for (int i = 0; i < rows_of(a); ++i) c->axis(name, ids, i, a.q.shape[i], "as query");
+  if (!c->ok()) return;
+  p->width = ids.shape[ids.ndim - 1];
+  p->ids = static_cast<const int32_t*>(ids.data);
+  p->ids_row = row_strides(ids, packed);
+  p->ids_entry = ids.stride[ids.ndim - 1];
+}
+
+void check_physical(const Args& a, Checker* c) {
+  c->require(!given(a.token_indices),
+             [] { return invalid("token_indices and selected_kv_indices exclude each other"); });
+  const struct {
+    const char* name;
+    const tessera_tensor& tensor;
+  } logical[] = {{"cu_seqlens_q", a.cu_seqlens_q},       {"token_to_req", a.token_to_req},
+                 {"query_positions", a.query_positions}, {"seq_lens_q", a.seq_lens_q},
+                 {"cu_seqlens_k", a.cu_seqlens_k},       {"seq_lens_k", a.seq_lens_k},
+                 {"block_table", a.page_table},          {"gate", a.gate}};
+  for (const auto& one : logical) {
+    c->require(!given(one.tensor),
+               [&] { return invalid(std::string(one.name) + " and selected_kv_indices exclude each other"); });
+  }
+  c->require(is_packed(a),
+             [] { return invalid("query has an axis for the requests; selected_kv_indices takes packed rows"); });
+}
+
+// Rows and heads of query, then (`features`) Dv.
+void check_like_out(const char* name, const tessera_tensor& t, const char* axes, bool features, const Args& a,
+                    const Problem& p, std::initializer_list<tessera_dtype> dtypes, Checker* c) {
+  c->tensor(name, t, axes, {rows_of(a) + (features ? 2 : 1)}, dtypes);
+  for (int i = 0; i <= rows_of(a); ++i) c->axis(name, t, i, a.q.shape[i], "as query");
+  if (features) c->axis(name, t, rows_of(a) + 1, p.dim_v, "Dv of value");
+}
+
+void check_apart(const char* name, const tessera_tensor& t, const Args& a, Checker* c) {
+  c->output(name, t);
+  const struct {
+    const char* name;
+    const tessera_tensor& tensor;
+  } inputs[] = {{"query", a.q},
+                {"key", a.k},
+                {"value", a.v},
+                {"token_indices", a.token_indices},
+                {"selected_kv_indices", a.selected_kv_indices},
+                {"cu_seqlens_q", a.cu_seqlens_q},
+                {"token_to_req", a.token_to_req},
+                {"query_positions", a.query_positions},
+                {"seq_lens_q", a.seq_lens_q},
+                {"cu_seqlens_k", a.cu_seqlens_k},
+                {"seq_lens_k", a.seq_lens_k},
+                {"block_table", a.page_table},
+                {"gate", a.gate}};
+  for (const auto& input : inputs) c->disjoint(name, t, input.name, input.tensor);
+}
+
+void check_outputs(const Args& a, Checker* c, Problem* p) {
+  const bool packed = is_packed(a);
+  check_like_out("out", a.out, packed ? "[total_q, Hq, Dv]" : "[B, Q, Hq, Dv]", true, a, *p, {a.q.dtype}, c);
+  c->unit_feature("out", a.out);
+  check_apart("out", a.out, a, c);
+  if (given(a.lse)) {
+    check_like_out("lse", a.lse, packed ? "[total_q, Hq]" : "[B, Q, Hq]", false, a, *p, {TESSERA_F32}, c);
+    check_apart("lse", a.lse, a, c);
+    c->disjoint("lse", a.lse, "out", a.out);
+  }
+  if (given(a.gate)) {
+    const bool features = a.gate.ndim == rows_of(a) + 2;
+    check_like_out("gate", a.gate, packed ? "[total_q, Hq, Dv] or [total_q, Hq]" : "[B, Q, Hq, Dv] or [B, Q, Hq]",
+                   features, a, *p, {a.q.dtype, TESSERA_F32}, c);
+  }
+  if (!c->ok()) return;
+  p->out = a.out.data;
+  p->out_view = view_of(a.out, packed);
+  p->lse = static_cast<float*>(a.lse.data);
+  if (given(a.lse)) p->lse_view = view_of(a.lse, packed);
+  p->gate = a.gate.data;
+  p->gate_dtype = a.gate.dtype;
+  if (given(a.gate)) p->gate_view = view_of(a.gate, packed);
+}
+
+}  // namespace
+
+Status check(const Args& a, Problem* p) {
+  *p = {};
+  const Form form = form_of(a);
+  Checker c;
+  check_inputs(a, form, &c, p);
+  if (form == Form::kPhysical) check_physical(a, &c);
+  c.require(a.num_splits >= 0,
+            [&] { return invalid("num_splits is " + std::to_string(a.num_splits) + "; expected at least 1"); });
+  p->splits = a.num_splits;
+  if (c.ok()) check_keys(a, form, &c, p);
+  if (c.ok()) check_rows(a, form, &c, p);
+  if (c.ok()) check_outputs(a, &c, p);
+  return c.take();
+}
+
+}  // namespace tessera::token_attn
