@@ -293,7 +293,7 @@ def test_expand_axes_and_kinds(kind):
     got = tessera.qsa_expand_blocks(as_kind(kind, ids), as_kind(kind, positions))
     assert type(got) is type(as_kind(kind, ids))
     assert np.array_equal(np.asarray(got), want.reshape(2, 3, 2, 23))
-    one = tessera.qsa_expand_blocks(as_kind(kind, ids[0, 0, 0]), as_kind(kind, positions[0, 0, 0].reshape(())))
+    one = tessera.qsa_expand_blocks(as_kind(kind, ids[0, 0, 0]), as_kind(kind, np.array(positions[0, 0, 0])))
     assert np.array_equal(np.asarray(one), np.asarray(got)[0, 0, 0])
 
 
