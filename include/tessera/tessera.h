@@ -427,7 +427,8 @@ typedef struct tessera_qsa_index {
   tessera_tensor weights;  // optional f32 [B, Q, Hi] or [total_q, Hi]; absent: 1
   const float* scale;      // NULL: 1/sqrt(D)
   int64_t block_size;      // tokens per block; 0: 4
-  // Packed rows of more than one request: where each begins, or each row's request, or both.
+  // Packed rows of more than one request: where each begins, or each row's request, or both, and then a row outside its
+  // request's bounds belongs to none. Broken bounds: see tessera_sequences.
   tessera_tensor cu_seqlens_q;     // int32 [B + 1]
   tessera_tensor token_to_req;     // int32 [total_q]; a row with a value outside [0, B) belongs to none
   tessera_tensor query_positions;  // optional int32 [B, Q] or [total_q]; absent: a row's index within its request
@@ -482,7 +483,8 @@ typedef struct tessera_qsa_select_args {
   tessera_qsa_index index;
   int64_t topk;
   tessera_tensor indices;  // int32 [B, Q, topk] or [total_q, topk]
-  // int32 [B, Q, topk * bs + bs - 1] or [total_q, ...]: what tessera_qsa_expand_blocks makes of them at the rows' positions.
+  // int32 [B, Q, topk * bs + bs - 1] or [total_q, ...]: what tessera_qsa_expand_blocks makes of them at the rows' positions,
+  // or at the last token of seq_lens_k, if that is before; of a row that belongs to no request nothing.
   tessera_tensor token_indices;
 } tessera_qsa_select_args;
 TESSERA_API tessera_status tessera_qsa_select(const tessera_qsa_select_args* args, const tessera_context* context);
@@ -512,7 +514,8 @@ typedef struct tessera_qsa_sparse_attention_args {
   // Or rows of k and v [slots, Hkv, D] themselves, for packed q: int32 [total_q, W]. Then ids outside [0, slots) are all
   // that is skipped, and none of the tensors up to page_table, nor gate, is given.
   tessera_tensor selected_kv_indices;
-  // Packed rows of more than one request: where each begins, or each row's request, or both.
+  // Packed rows of more than one request: where each begins, or each row's request, or both, and then a row outside its
+  // request's bounds belongs to none. Broken bounds: see tessera_sequences.
   tessera_tensor cu_seqlens_q;     // int32 [B + 1]
   tessera_tensor token_to_req;     // int32 [total_q]; a row with a value outside [0, B) belongs to none
   tessera_tensor query_positions;  // optional int32 [B, Q] or [total_q]; absent: a request's last row meets its last key
