@@ -5,6 +5,7 @@
 #include <limits>
 #include <vector>
 
+#include "reference/qsa_rows.h"
 #include "reference/reference.h"
 #include "reference/select.h"
 #include "reference/view.h"
@@ -138,53 +139,21 @@ struct Index {
         args(a) {}
 
   std::vector<Sight> sights() const {
-    const View positions(args.query_positions), lens_q(args.seq_lens_q), lens_k(args.seq_lens_k);
+    const View positions(args.query_positions), lens_k(args.seq_lens_k);
+    const std::vector<RowOwner> owners =
+        row_owners({packed, args.q, requests, args.cu_seqlens_q, args.token_to_req, args.seq_lens_q});
     std::vector<Sight> all;
-    for (int64_t t = 0; t < queries.rows(); ++t) {
-      Sight sight;
-      int64_t index = 0;  // of the row within its request
-      all.push_back(sight);
-      if (!place(t, &sight.request, &index)) continue;
-      if (lens_q.given() && index >= integer(lens_q, sight.request)) continue;
-      sight.position = positions.given() ? integer(positions, t) : index;
-      if (lens_k.given()) sight.position = std::min(sight.position, integer(lens_k, sight.request) - 1);
-      sight.position = std::max<int64_t>(sight.position, -1);
-      sight.end = std::min((sight.position + 1) / block, storage.count);
-      all.back() = sight;
+    for (size_t i = 0; i < owners.size(); ++i) {
+      const int64_t b = owners[i].request;
+      all.emplace_back();
+      if (b < 0) continue;
+      const int64_t given = positions.given() ? integer(positions, static_cast<int64_t>(i)) : owners[i].index;
+      const int64_t position = lens_k.given() ? std::min(given, integer(lens_k, b) - 1) : given;
+      all.back().request = b;
+      all.back().position = std::max<int64_t>(position, -1);
+      all.back().end = std::min((all.back().position + 1) / block, storage.count);
     }
     return all;
-  }
-
-  // Whether row t belongs to a request.
-  bool place(int64_t t, int64_t* request, int64_t* index) const {
-    const View cu(args.cu_seqlens_q), to_request(args.token_to_req);
-    if (!packed) {
-      *request = t / args.q.shape[1];
-      *index = t % args.q.shape[1];
-      return true;
-    }
-    if (cu.given()) return place_by_bounds(cu, to_request, t, request, index);
-    *request = to_request.given() ? integer(to_request, t) : 0;
-    if (*request < 0 || *request >= requests) return false;
-    *index = t;
-    if (!to_request.given()) return true;
-    *index = 0;
-    for (int64_t earlier = 0; earlier < t; ++earlier) *index += integer(to_request, earlier) == *request ? 1 : 0;
-    return true;
-  }
-  // Bounds that decrease, leave the rows or take those of an earlier request make the request empty.
-  bool place_by_bounds(const View& cu, const View& to_request, int64_t t, int64_t* request, int64_t* index) const {
-    int64_t last_end = 0;
-    for (int64_t b = 0; b < requests; ++b) {
-      const int64_t begin = integer(cu, b), end = integer(cu, b + 1);
-      if (begin < last_end || end < begin || end > queries.rows()) continue;
-      last_end = end;
-      if (t < begin || t >= end) continue;
-      *request = b;
-      *index = t - begin;
-      return !to_request.given() || integer(to_request, t) == b;
-    }
-    return false;
   }
 
   Queries queries;

@@ -49,6 +49,8 @@ struct Attention {
 Attention attention(const tessera_block_sparse_gqa_prefill_args& args);
 Attention attention(const tessera_msa_sparse_attention_args& args);
 Attention attention(const tessera_block_sparse_attention_single_q_args& args);
+// Before the gate.
+Attention qsa_attention(const tessera_qsa_sparse_attention_args& args);
 
 struct Merge {
   std::vector<double> out;     // [..., Dv]
