@@ -18,7 +18,11 @@ int64_t table_entries(const Problem& p) { return p.sequences.count; }
 
 void resolve(Request* table, Problem* p) {
   int64_t taken = 0;
-  for (int64_t b = 0; b < p->sequences.count; ++b) table[b].seq = tessera::resolve(p->sequences, b, &taken);
+  for (int64_t i = 0; i < p->sequences.count; ++i) {
+    const Cut cut = p->cuts != nullptr ? p->cuts[i] : Cut{tessera::resolve(p->sequences, i, &taken), i};
+    table[i].seq = cut.seq;
+    table[i].b = cut.b;
+  }
   p->requests = table;
 }
 

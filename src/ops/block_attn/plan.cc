@@ -57,7 +57,6 @@ void cut_requests(const Problem& p, bool whole, Request* requests, Plan* plan) {
   int64_t slots = 0;
   for (int64_t b = 0; b < p.sequences.count; ++b) {
     Request& r = requests[b];
-    r.b = b;
     r.lists = ceil_div(r.seq.rows, p.block_q);
     r.blocks = ceil_div(r.seq.keys, p.block);
     r.tiles = plan->tiles_per_list > 1 ? r.lists * plan->tiles_per_list : ceil_div(r.lists, plan->lists_per_tile);

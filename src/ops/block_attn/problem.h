@@ -6,6 +6,7 @@
 
 #include "core/sequences.h"
 #include "tessera/tessera.h"
+#include "tile/gate.h"
 
 namespace tessera::block_attn {
 
@@ -20,8 +21,15 @@ struct Strides {
 
 struct Request;  // plan.h
 
+// A request that another operator has cut out of its own: consecutive rows of request b.
+struct Cut {
+  Sequence seq;
+  int64_t b;
+};
+
 struct Problem {
   Sequences sequences;
+  const Cut* cuts;        // null, or what the sequences would say: `count` of them
   Request* requests;      // one per sequence, filled when a call is prepared
   int64_t kv_heads;       // Hkv
   int64_t group;          // G = Hq / Hkv
@@ -48,6 +56,8 @@ struct Problem {
   Strides out_stride;
   float* lse;  // [..., Hq]
   Strides lse_stride;
+  Gate gate;  // of out
+  Strides gate_stride;
   float* o;  // [..., Hq, Dv]
   Strides o_stride;
   float* l;  // [..., Hq]

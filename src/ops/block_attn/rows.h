@@ -156,6 +156,7 @@ struct Rows : Task<Isa> {
     with_q_type([&]<class Q>() {
       Q* const out = static_cast<Q*>(p.out) + this->row_at(p.out_stride, t, h);
       Softmax::store(out, part.o, part.empty() ? 0.0f : 1.0f / part.l, dim);
+      if (p.gate.data != nullptr) ApplyGate<Isa, Q>::apply(p.gate, this->row_at(p.gate_stride, t, h), dim, out);
     });
     if (p.lse != nullptr) p.lse[this->row_at(p.lse_stride, t, h)] = part.lse();
   }

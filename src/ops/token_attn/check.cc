@@ -225,9 +225,9 @@ void check_outputs(const Args& a, Checker* c, Problem* p) {
   p->out_view = view_of(a.out, packed);
   p->lse = static_cast<float*>(a.lse.data);
   if (given(a.lse)) p->lse_view = view_of(a.lse, packed);
-  p->gate = a.gate.data;
-  p->gate_dtype = a.gate.dtype;
-  if (given(a.gate)) p->gate_view = view_of(a.gate, packed);
+  if (!given(a.gate)) return;
+  p->gate_view = view_of(a.gate, packed);
+  p->gate = {a.gate.data, a.gate.dtype, p->gate_view.feature};
 }
 
 }  // namespace

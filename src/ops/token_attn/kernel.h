@@ -17,6 +17,7 @@
 
 #include "ops/token_attn/plan.h"
 #include "ops/token_attn/tokens.h"
+#include "tile/gate.h"
 #include "tile/gather.h"
 #include "tile/panel.h"
 #include "tile/scores.h"
@@ -211,29 +212,8 @@ struct TokenAttn {
     In* const out = static_cast<In*>(p.out) + row_at(p.out_view, first_head() + h);
     Softmax::store(out, part.o, part.empty() ? 0.0f : 1.0f / part.l, static_cast<int>(p.dim_v));
     if (p.lse != nullptr) p.lse[row_at(p.lse_view, first_head() + h)] = part.lse();
-    if (p.gate == nullptr) return;
-    if (p.gate_dtype == TESSERA_F32) {
-      gate(static_cast<const float*>(p.gate) + row_at(p.gate_view, first_head() + h), out);
-    } else {
-      gate(static_cast<const In*>(p.gate) + row_at(p.gate_view, first_head() + h), out);
-    }
-  }
-
-  // out *= sigmoid(gate), from the rounded out: what gating it afterwards gives.
-  template <class G>
-  void gate(const G* gates, In* out) const {
-    const vec one = Isa::set1(1.0f);
-    const vec log2e = Isa::set1(1.4426950408889634f);
-    float x[kLanes], y[kLanes];
-    for (int64_t d = 0; d < p.dim_v; d += kLanes) {
-      const int n = static_cast<int>(p.dim_v - d < kLanes ? p.dim_v - d : kLanes);
-      for (int i = 0; i < kLanes; ++i) x[i] = i < n ? to_float(gates[(d + i) * p.gate_view.feature]) : 0.0f;
-      // 2^127 is as good as infinity here. A maximum with a NaN on the right is NaN.
-      const vec exponent = Isa::max(Isa::set1(-127.0f), Isa::mul(Isa::load(x), log2e));
-      Isa::store(x, Isa::add(Isa::template exp2<true>(Isa::mul(exponent, Isa::set1(-1.0f))), one));
-      for (int i = 0; i < n; ++i) y[i] = to_float(out[d + i]) / x[i];
-      for (int i = 0; i < n; ++i) out[d + i] = from_float<In>(y[i]);
-    }
+    if (p.gate.data == nullptr) return;
+    ApplyGate<Isa, In>::apply(p.gate, row_at(p.gate_view, first_head() + h), static_cast<int>(p.dim_v), out);
   }
 
   // ---- Tasks --------------------------------------------------------------------------------------------------------

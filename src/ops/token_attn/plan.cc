@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ops/layout.h"
+#include "ops/token_attn/dense.h"
 
 namespace tessera::token_attn {
 namespace {
@@ -10,7 +11,7 @@ namespace {
 int64_t most_chunks(const Problem& p) {
   int64_t most = 1;
   for (int64_t r = 0; r < p.rows.rows; ++r) {
-    most = std::max(most, ceil_div(p.table[r].count, chunk_tokens(p, p.table[r])));
+    if (!p.table[r].dense) most = std::max(most, ceil_div(p.table[r].count, chunk_tokens(p, p.table[r])));
   }
   return most;
 }
@@ -52,6 +53,8 @@ Plan make_plan(const Problem& p, const Kernel& kernel, bool whole, int workers) 
   s.bytes = scratch.bytes();
 
   Layout workspace;
+  plan.cuts = workspace.add(p.runs, sizeof(block_attn::Cut));
+  plan.ids = workspace.add(dense_blocks(p), sizeof(int32_t));
   plan.partial = workspace.add(plan.split ? p.rows.rows * plan.chunks * heads : 0, plan.partial_floats * 4);
   plan.workers = workspace.add(workers, static_cast<int64_t>(s.bytes));
   plan.bytes = workspace.bytes();

@@ -53,6 +53,8 @@ struct Plan {
   int64_t partial_floats;  // of one head of q: m, l, max, o
   Scratch scratch;
   // Offsets in the workspace, in bytes.
+  size_t cuts;     // block_attn::Cut [runs]
+  size_t ids;      // int32 [dense_blocks]
   size_t partial;  // f32 [R][chunks][Hq][partial_floats], where chunks are tasks
   size_t workers;  // [workers][scratch.bytes]
   size_t bytes;

@@ -7,15 +7,17 @@
 #include "core/rows.h"
 #include "core/sequences.h"
 #include "tessera/tessera.h"
+#include "tile/gate.h"
 
 namespace tessera::token_attn {
 
 // A row of queries: its request, that request's first key on the axis of packed keys, the ids below `limit` that it may
-// attend to, and how many on its list it does.
+// attend to, and how many on its list it does. Dense: these are all of them, in order.
 struct Row {
   int64_t key;
   int32_t request, limit;
   int32_t count;
+  bool dense;
 };
 
 // Rows as in q, then heads and, for some, features.
@@ -48,9 +50,8 @@ struct Problem {
   Ints cu_k, seq_lens_k;
   bool physical;  // ids are rows of k and v: every one below `keys` counts
 
-  const void* gate;  // null: none
-  View gate_view;    // feature stride 0: one number per head
-  tessera_dtype gate_dtype;
+  Gate gate;
+  View gate_view;
   void* out;
   View out_view;
   float* lse;  // null: not wanted
@@ -59,6 +60,8 @@ struct Problem {
   // Once resolved.
   const Row* table;  // [R]
   int64_t longest;   // the largest `count`
+  int64_t runs;      // of dense rows, dense.h
+  int64_t densest;   // the largest `limit` of a dense row
 };
 
 }  // namespace tessera::token_attn

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "ops/token_attn/dense.h"
 #include "ops/token_attn/tokens.h"
 
 namespace tessera::token_attn {
@@ -22,7 +23,7 @@ int64_t keys_of(const Problem& p, int64_t b, int64_t* first) {
 }
 
 Row row_of(const Problem& p, int64_t r, const Owner& owner, const int32_t* counts) {
-  Row row = {0, owner.request, 0, 0};
+  Row row = {0, owner.request, 0, 0, false};
   if (owner.request == kNoRequest) return row;
   const int64_t keys = keys_of(p, owner.request, &row.key);
   int64_t limit = keys;
@@ -33,6 +34,16 @@ Row row_of(const Problem& p, int64_t r, const Owner& owner, const int32_t* count
   }
   row.limit = static_cast<int32_t>(limit);
   return row;
+}
+
+// Only where nothing is asked for that block attention does not do, like cutting lists into so many parts.
+bool is_dense(const Problem& p, int64_t r, const Row& row) {
+  if (p.physical || p.splits != 0 || row.count == 0 || row.count != row.limit) return false;
+  const int32_t* const ids = p.ids + row_offset(p.rows, p.ids_row, r);
+  for (int64_t i = 0; i < row.count; ++i) {
+    if (ids[i * p.ids_entry] != i) return false;
+  }
+  return true;
 }
 
 }  // namespace
@@ -48,11 +59,14 @@ void resolve(Row* table, Problem* p) {
   auto* const counts = reinterpret_cast<int32_t*>(owners + p->rows.rows);
   find_owners(p->rows, owners, counts);
   p->table = table;
-  p->longest = 0;
+  p->longest = p->runs = p->densest = 0;
   for (int64_t r = 0; r < p->rows.rows; ++r) {
     table[r] = row_of(*p, r, owners[r], counts);
     table[r].count = static_cast<int32_t>(count_tokens(*p, r));
-    p->longest = std::max<int64_t>(p->longest, table[r].count);
+    table[r].dense = is_dense(*p, r, table[r]);
+    p->runs += starts_run(*p, r) ? 1 : 0;
+    int64_t* const most = table[r].dense ? &p->densest : &p->longest;
+    *most = std::max<int64_t>(*most, table[r].count);
   }
 }
 
