@@ -13,16 +13,16 @@ inline constexpr auto kKeyTypes = {TESSERA_BF16, TESSERA_F16, TESSERA_F32};
 // Raw keys have passed as a tensor. Their last axis is D.
 Rule check_rule(const tessera_qsa_key_rule& rule, const tessera_tensor& raw_keys, Checker* c);
 
-// What says how blocks turn, as arguments: each may be missing. `axes`: of cos and sin. With `blocks` >= 0 they have so
-// many of each request, else as many as they like.
+// The arguments that say how blocks turn; each may be missing.
 struct Turns {
   const char* positions_name;
-  tessera_tensor positions, cos, sin;
-  const char* axes;
+  tessera_tensor positions;  // has passed as int32 of two axes
+  tessera_tensor cos, sin;
+  const char* axes;  // of cos and sin, for messages
   int64_t requests;
-  int64_t blocks;
+  int64_t blocks;  // of each request in cos and sin; negative: any number
 };
-// Of the positions, the checks that are the same for a token and a block each are made.
+// The second axis of the positions is taken for blocks.
 Rotation check_rotation(const Turns& turns, const Rule& rule, Checker* c);
 
 // `t` has passed as a tensor of three axes, or, where its last but one is 1, of four.
