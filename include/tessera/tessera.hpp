@@ -595,6 +595,57 @@ inline size_t topk_blocks_workspace_size(const TopkBlocks& a, const Context& con
   return detail::workspace_size(tessera_topk_blocks_workspace_size, {a.scores, a.indices}, context);
 }
 
+struct QsaSparseAttention {
+  Tensor q = {};
+  Tensor k = {};
+  Tensor v = {};
+  Tensor token_indices = {};
+  Tensor selected_kv_indices = {};
+  Tensor cu_seqlens_q = {};
+  Tensor token_to_req = {};
+  Tensor query_positions = {};
+  Tensor seq_lens_q = {};
+  Tensor cu_seqlens_k = {};
+  Tensor seq_lens_k = {};
+  Tensor page_table = {};
+  std::optional<float> softmax_scale = {};
+  int64_t num_splits = 0;  // by the length of the list
+  Tensor gate = {};
+  Tensor out = {};
+  Tensor lse = {};
+
+  // Points into this object.
+  tessera_qsa_sparse_attention_args c() const {
+    const float* scale = softmax_scale ? &*softmax_scale : nullptr;
+    return {q,
+            k,
+            v,
+            token_indices,
+            selected_kv_indices,
+            cu_seqlens_q,
+            token_to_req,
+            query_positions,
+            seq_lens_q,
+            cu_seqlens_k,
+            seq_lens_k,
+            page_table,
+            scale,
+            num_splits,
+            gate,
+            out,
+            lse};
+  }
+};
+inline void qsa_sparse_attention(const QsaSparseAttention& args, const Context& context = {}) {
+  detail::run(tessera_qsa_sparse_attention, args.c(), context);
+}
+inline size_t qsa_sparse_attention_workspace_size(const QsaSparseAttention& args, const Context& context = {}) {
+  return detail::workspace_size(tessera_qsa_sparse_attention_workspace_size, args.c(), context);
+}
+inline std::string qsa_sparse_attention_explain(const QsaSparseAttention& args, const Context& context = {}) {
+  return detail::explain(tessera_qsa_sparse_attention_explain, args.c(), context);
+}
+
 }  // namespace tessera
 
 #endif  // TESSERA_TESSERA_HPP_

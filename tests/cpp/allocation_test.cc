@@ -10,6 +10,8 @@
 #include "msa_attention.h"
 #include "msa_index.h"
 #include "qsa_append.h"
+#include "qsa_attention.h"
+#include "qsa_index.h"
 #include "select.h"
 
 namespace {
@@ -124,6 +126,33 @@ TEST(Allocation, NoneAfterTheFirstCallOfCompressedKeys) {
   expect_no_allocation("qsa_compress_keys", [&](const tessera_context* c) { return tessera_qsa_compress_keys(&a, c); });
   expect_no_allocation("qsa_append_keys", [&](const tessera_context* c) { return tessera_qsa_append_keys(&b, c); });
   expect_no_allocation("qsa_expand_blocks", [&](const tessera_context* c) { return tessera_qsa_expand_blocks(&d, c); });
+}
+
+TEST(Allocation, NoneAfterTheFirstCallOfTokenLists) {
+  for (const TokenForm form : {TokenForm::kBatch, TokenForm::kPaged}) {
+    for (const int64_t splits : {0, 3}) {  // chunks are tasks, or are not
+      const TokenAttn call({.requests = 3,
+                            .queries = 7,
+                            .keys = 700,
+                            .width = 600,
+                            .form = form,
+                            .positions = Positions::kLast,
+                            .lens_q = true,
+                            .gate = Gate::kFeatures,
+                            .splits = splits},
+                           TESSERA_BF16);
+      const Output to = call.output();
+      const TokenArgs a = call.args_into(to);
+      expect_no_allocation("qsa_sparse_attention",
+                           [&](const tessera_context* c) { return tessera_qsa_sparse_attention(&a, c); });
+    }
+  }
+  for (const int64_t queries : {1, 40}) {
+    const QsaIndex call({.requests = 2, .queries = queries, .keys = 5000, .dim = 8, .page_size = 24}, TESSERA_BF16);
+    const TestTensor ids = call.indices_tensor(), tokens = call.tokens_tensor();
+    const auto a = call.select_args(ids, tokens);
+    expect_no_allocation("qsa_select", [&](const tessera_context* c) { return tessera_qsa_select(&a, c); });
+  }
 }
 
 }  // namespace

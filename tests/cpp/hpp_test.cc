@@ -292,6 +292,40 @@ TEST(Hpp, ScoresAndSelectsCompressedKeys) {
   EXPECT_THROW(qsa_select({.index = index, .topk = 0}), InvalidArgument);
 }
 
+// Two rows over three tokens with values 1, 3 and 8.
+TEST(Hpp, AttendsToListedTokens) {
+  const std::vector<float> q = {0, std::log(3.0f)}, k = {0, 1, 0}, v = {1, 3, 8}, gate = {0, 0};
+  const std::vector<int32_t> tokens = {0, 1, 2, 0, 1, -1}, position = {1, 9};
+  std::vector<float> out(2), lse(2);
+  QsaSparseAttention args = {.q = tensor(q.data(), {1, 2, 1, 1}),
+                             .k = tensor(k.data(), {1, 3, 1, 1}),
+                             .v = tensor(v.data(), {1, 3, 1, 1}),
+                             .token_indices = tensor(tokens.data(), {1, 2, 3}),
+                             .softmax_scale = 1.0f,
+                             .out = tensor(out.data(), {1, 2, 1, 1}),
+                             .lse = tensor(lse.data(), {1, 2, 1})};
+  qsa_sparse_attention(args);
+  EXPECT_FLOAT_EQ(out[0], 2);  // at position 1
+  EXPECT_FLOAT_EQ(out[1], 10.0f / 4);
+  EXPECT_FLOAT_EQ(lse[1], std::log(4.0f));
+  args.gate = tensor(gate.data(), {1, 2, 1});
+  args.num_splits = 2;
+  qsa_sparse_attention(args);
+  EXPECT_FLOAT_EQ(out[1], 10.0f / 8);
+  args.query_positions = tensor(position.data(), {1, 2});
+  EXPECT_GT(qsa_sparse_attention_workspace_size(args), 0u);
+  EXPECT_NE(qsa_sparse_attention_explain(args, {.variant = "scalar"}).find("scalar"), std::string::npos);
+  QsaSparseAttention rows = {.q = tensor(q.data(), {2, 1, 1}),
+                             .k = tensor(k.data(), {3, 1, 1}),
+                             .v = tensor(v.data(), {3, 1, 1}),
+                             .selected_kv_indices = tensor(tokens.data(), {2, 3}),
+                             .out = tensor(out.data(), {2, 1, 1})};
+  qsa_sparse_attention(rows);
+  EXPECT_FLOAT_EQ(out[0], 4);
+  rows.selected_kv_indices = {};
+  EXPECT_THROW(qsa_sparse_attention(rows), InvalidArgument);
+}
+
 TEST(Hpp, AppendsToPages) {
   const std::vector<float> k = {1, 2, 3, 4}, v = {5, 6};
   const std::vector<int32_t> slots = {3, 0};

@@ -14,23 +14,10 @@
 
 #include "attention.h"
 #include "paged.h"
+#include "qsa_rows.h"
 #include "selection.h"
 
 namespace tessera::test {
-
-enum class Rows {
-  kBatch,
-  kPacked,  // one request after the other, with cu_seqlens_q
-  kMapped,  // of all requests in turn, with token_to_req; every seventh row is no request's
-  kBoth,    // as kPacked, with both tensors
-  kLone,    // packed rows of the only request, with neither
-};
-
-enum class Positions {
-  kInferred,
-  kLast,       // the request's last row sees all of its keys
-  kScattered,  // anything, from INT_MIN to INT_MAX
-};
 
 struct QsaCase {
   int64_t requests = 1;
@@ -78,27 +65,15 @@ inline tessera_tensor index_pages(const tessera_tensor& pages, bool head_axis) {
   return k;
 }
 
-// A float tensor of normal numbers, or an int32 one of the given values, laid out as the case wants it.
-inline TestTensor laid_out(tessera_dtype dtype, const Shape& shape, cases::Layout layout, int64_t last,
-                           size_t broadcast_axis = 0) {
-  const bool broadcast = layout == cases::Layout::kBroadcast && shape[broadcast_axis] > 1;
-  return {dtype, shape,
-          layout == cases::Layout::kStrided ? gappy_strides(shape, last)
-          : broadcast                       ? broadcast_strides(shape, broadcast_axis)
-                                            : dense_strides(shape)};
-}
-
-struct QsaIndex {
+struct QsaIndex : QsaRows {
   QsaCase shape;
   tessera_dtype dtype = TESSERA_F32;
   float scale = 0;
-  std::vector<int64_t> request_of;  // of each row; -1: none
-  std::vector<int64_t> index_of;    // of each row within its request
-  TestTensor q, k, weights, cu_q, to_request, positions, lens_q, lens_k, page_table;
+  TestTensor q, k, weights, positions, lens_q, lens_k, page_table;
   Paged paged;  // k and page_table again, where in pages
 
-  QsaIndex(const QsaCase& c, tessera_dtype type, double poison = std::nan("")) : shape(c), dtype(type), scale(c.scale) {
-    place_rows();
+  QsaIndex(const QsaCase& c, tessera_dtype type, double poison = std::nan(""))
+      : QsaRows(c.rows, c.requests, c.queries, c.rows_of, c.layout), shape(c), dtype(type), scale(c.scale) {
     Random random(static_cast<uint64_t>(c.keys + c.dim + c.heads));
     const auto total = static_cast<int64_t>(request_of.size());
     const auto normal = [&](tessera_dtype of, Shape dims, size_t broadcast_axis, int64_t last) {
@@ -116,17 +91,13 @@ struct QsaIndex {
     if (!c.keys_of.empty() || c.page_size != 0) {
       lens_k = ints({c.requests}, [&](int64_t b) { return keys_of(b) * c.block + b % c.block; });
     }
-    if (c.lens_q) {
-      const int64_t counts[] = {c.queries / 2, 0, c.queries, -1, INT_MAX};
-      lens_q = ints({c.requests}, [&](int64_t b) { return counts[b % 5]; });
-    }
+    if (c.lens_q) lens_q = some_rows(c.requests, c.queries);
     if (c.positions != Positions::kInferred) {
       const Shape of = packed ? Shape{total} : Shape{c.requests, c.queries};
       positions = ints(of, [&](int64_t t) { return position_of(t, &random); });
     }
   }
 
-  int64_t rows() const { return static_cast<int64_t>(request_of.size()); }
   int64_t keys_of(int64_t b) const {
     return shape.keys_of.empty() ? shape.keys : shape.keys_of[static_cast<size_t>(b)];
   }
@@ -193,47 +164,7 @@ struct QsaIndex {
   }
   reference::Selection expected_lists() const { return reference::qsa_select(select_args(indices_tensor())); }
 
-  // An int32 tensor in this call's layout, element i being value(i).
-  template <class Value>
-  TestTensor ints(const Shape& of, const Value& value) const {
-    TestTensor t(TESSERA_I32, of, shape.layout == cases::Layout::kStrided ? gappy_strides(of, 3) : dense_strides(of));
-    for (int64_t i = 0; i < t.elements(); ++i) t.set(i, static_cast<double>(value(i)));
-    return t;
-  }
-
  private:
-  void place_rows() {
-    const QsaCase& c = shape;
-    const auto count = [&](int64_t b) { return c.rows_of.empty() ? c.queries : c.rows_of[static_cast<size_t>(b)]; };
-    const auto add = [&](int64_t b, int64_t index) {
-      request_of.push_back(b);
-      index_of.push_back(index);
-    };
-    if (c.rows == Rows::kMapped) {
-      for (int64_t i = 0; i < c.queries; ++i) {
-        for (int64_t b = 0; b < c.requests; ++b) {
-          if (i < count(b)) add(b, i);
-          if (request_of.size() % 7 == 3) add(-1, 0);
-        }
-      }
-    } else {
-      for (int64_t b = 0; b < c.requests; ++b) {
-        for (int64_t i = 0; i < (c.packed() ? count(b) : c.queries); ++i) add(b, i);
-      }
-    }
-    if (c.rows == Rows::kPacked || c.rows == Rows::kBoth) {
-      cu_q = ints({c.requests + 1}, [&](int64_t b) {
-        return std::count_if(request_of.begin(), request_of.end(), [b](int64_t of) { return of < b; });
-      });
-    }
-    if (c.rows == Rows::kMapped || c.rows == Rows::kBoth) {
-      const int64_t none[] = {-1, INT_MIN, INT_MAX, c.requests};
-      to_request = ints({rows()}, [&](int64_t t) {
-        const int64_t b = request_of[static_cast<size_t>(t)];
-        return b < 0 ? none[t % 4] : b;
-      });
-    }
-  }
   void put_in_pages(double poison) {
     TestTensor heads(dtype, {shape.requests, shape.keys, 1, shape.dim});
     for (int64_t i = 0; i < heads.elements(); ++i) heads.set(i, k.get(i));
@@ -247,10 +178,8 @@ struct QsaIndex {
       const int64_t ends[] = {INT_MIN, INT_MAX, -1, 0};
       return random->chance(4) ? random->pick(ends) : random->below(shape.keys * shape.block + 9);
     }
-    const auto row = static_cast<size_t>(t);
-    if (request_of[row] < 0) return INT_MAX;
-    const auto rows_of_request = std::count(request_of.begin(), request_of.end(), request_of[row]);
-    return keys_of(request_of[row]) * shape.block - rows_of_request + index_of[row];
+    const int64_t b = request_of[static_cast<size_t>(t)];
+    return b < 0 ? INT_MAX : keys_of(b) * shape.block - rows_of_request(b) + index_of[static_cast<size_t>(t)];
   }
 };
 

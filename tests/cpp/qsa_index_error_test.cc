@@ -7,33 +7,12 @@
 #include <string>
 #include <vector>
 
-#include "messages.h"
 #include "qsa_index.h"
 #include "qsa_mqa.h"
+#include "refused.h"
 
 namespace tessera::test {
 namespace {
-
-// Runs op(args) for each backend after spoil(args); the message begins with the operator, names the argument and says
-// `text`, and `outputs` stay as they were.
-template <class Args>
-void refused(const char* op_name, tessera_status (*op)(const Args*, const tessera_context*), const Args& args,
-             const std::vector<TestTensor>& outputs, tessera_status status, const std::string& argument,
-             const std::string& text, const std::function<void(Args&)>& spoil) {
-  SCOPED_TRACE(argument + ": " + text);
-  for (tessera_backend backend : {TESSERA_BACKEND_NATIVE, TESSERA_BACKEND_REFERENCE}) {
-    tessera_context context = {};
-    context.backend = backend;
-    Args bad = args;
-    spoil(bad);
-    EXPECT_EQ(op(&bad, &context), status);
-    const std::string message = tessera_last_error();
-    EXPECT_EQ(message.rfind(std::string(op_name) + ": ", 0), 0u) << message;
-    EXPECT_TRUE(names(message, argument)) << message;
-    EXPECT_NE(message.find(text), std::string::npos) << message;
-    for (const TestTensor& output : outputs) EXPECT_TRUE(output.untouched());
-  }
-}
 
 // Both operators that take a tessera_qsa_index.
 class QsaIndexErrors : public testing::TestWithParam<bool> {
