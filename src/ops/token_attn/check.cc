@@ -159,8 +159,6 @@ void check_rows(const Args& a, Form form, Checker* c, Problem* p) {
 }
 
 void check_physical(const Args& a, Checker* c) {
-  c->require(!given(a.token_indices),
-             [] { return invalid("token_indices and selected_kv_indices exclude each other"); });
   const struct {
     const char* name;
     const tessera_tensor& tensor;
@@ -236,6 +234,8 @@ Status check(const Args& a, Problem* p) {
   *p = {};
   const Form form = form_of(a);
   Checker c;
+  c.require(!given(a.token_indices) || !given(a.selected_kv_indices),
+            [] { return invalid("token_indices and selected_kv_indices exclude each other"); });
   check_inputs(a, form, &c, p);
   if (form == Form::kPhysical) check_physical(a, &c);
   c.require(a.num_splits >= 0,
