@@ -23,6 +23,7 @@ from tessera._ops import (
     merge_states,
     moba_select,
 )
+from tessera._qsa_attention import qsa_sparse_attention
 from tessera._qsa_index import (
     qsa_indexer_mqa_score,
     qsa_mqa,
@@ -64,6 +65,7 @@ __all__ = [
     "qsa_mqa_prefill",
     "qsa_select",
     "qsa_select_tokens",
+    "qsa_sparse_attention",
     "set_num_threads",
     "topk_blocks",
 ]

@@ -15,6 +15,7 @@ from tessera._msa_attention import (
     msa_sparse_decode_attention,
 )
 from tessera._ops import block_sparse_gqa_prefill
+from tessera._qsa_attention import qsa_sparse_attention
 
 _EXPLAINED = {
     function.__name__: (inspect.signature(function), explained)
@@ -23,6 +24,7 @@ _EXPLAINED = {
         (msa_sparse_attention, _core.msa_sparse_attention_explain),
         (msa_sparse_decode_attention, _core.msa_sparse_decode_attention_explain),
         (block_sparse_attention_single_q, _core.block_sparse_attention_single_q_explain),
+        (qsa_sparse_attention, _core.qsa_sparse_attention_explain),
     )
 }
 
@@ -86,8 +88,8 @@ def explain(operator: str | Callable[..., Any], *args: Any, **kwargs: Any) -> st
     """What a call would do, without doing it: the variant chosen and why no better one, tiles, splits, workspace.
 
     Args:
-        operator: block_sparse_gqa_prefill, msa_sparse_attention, msa_sparse_decode_attention or
-            block_sparse_attention_single_q, or its name.
+        operator: block_sparse_gqa_prefill, msa_sparse_attention, msa_sparse_decode_attention,
+            block_sparse_attention_single_q or qsa_sparse_attention, or its name.
         *args, **kwargs: the arguments of the call.
 
     Returns:

@@ -53,15 +53,19 @@ def give_back(result: Any, like: Any) -> Any:
     return from_dlpack(_core.as_dlpack(result))
 
 
-def float_dtype_name(op: str, argument: str, dtype: Any) -> str:
-    """The name of a NumPy scalar type, NumPy dtype or torch dtype that a result may have."""
+def dtype_name(dtype: Any) -> str | None:
+    """The name of a NumPy scalar type, NumPy dtype or torch dtype; None for anything else."""
     if type(dtype).__module__ == "torch":
-        name = str(dtype).removeprefix("torch.")
-    else:
-        try:
-            name = np.dtype(dtype).name
-        except TypeError:
-            name = repr(dtype)
+        return str(dtype).removeprefix("torch.")
+    try:
+        return np.dtype(dtype).name
+    except TypeError:
+        return None
+
+
+def float_dtype_name(op: str, argument: str, dtype: Any) -> str:
+    """The name of a dtype that a result may have."""
+    name = dtype_name(dtype) or repr(dtype)
     if name not in _FLOATS:
         raise TypeError(f"{op}: {argument} is {name}; expected {', '.join(_FLOATS)}")
     return name

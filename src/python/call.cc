@@ -107,6 +107,14 @@ int64_t Call::positive(const char* name, nb::handle value) const {
   return result;
 }
 
+void Call::require_same(const char* name, nb::handle value, int64_t size, const char* what) const {
+  if (value.is_none()) return;
+  const int64_t number = integer(name, value);
+  if (number == size) return;
+  refuse(PyExc_ValueError, {op_, name},
+         "is " + std::to_string(number) + "; expected " + std::to_string(size) + " (" + what + ")");
+}
+
 bool Call::flag(const char* name, nb::handle value) const {
   if (!PyBool_Check(value.ptr())) refuse(PyExc_TypeError, {op_, name}, "is " + shown(value) + "; expected a bool");
   return value.ptr() == Py_True;

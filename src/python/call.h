@@ -46,6 +46,8 @@ class Call {
 
   int64_t integer(const char* name, nb::handle value) const { return integer_of({op_, name}, value); }
   int64_t positive(const char* name, nb::handle value) const;  // 0 is C's "default"; from Python it is a mistake
+  // What Python says twice is compared with what the tensors say. None: it is not said.
+  void require_same(const char* name, nb::handle value, int64_t size, const char* what) const;
   bool flag(const char* name, nb::handle value) const;
   const float* optional_float(const char* name, nb::handle value);  // None: nullptr
   // A positive multiplier, or a positive divisor in its place.

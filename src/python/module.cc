@@ -7,6 +7,7 @@ NB_MODULE(_core, m) {
   tessera::python::bind_msa_attention(m);
   tessera::python::bind_msa_index(m);
   tessera::python::bind_qsa_index(m);
+  tessera::python::bind_qsa_attention(m);
   tessera::python::bind_kv_cache(m);
   tessera::python::bind_qsa_keys(m);
   tessera::python::bind_info(m);

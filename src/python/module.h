@@ -10,6 +10,7 @@ void bind_operators(nanobind::module_& m);
 void bind_msa_attention(nanobind::module_& m);
 void bind_msa_index(nanobind::module_& m);
 void bind_qsa_index(nanobind::module_& m);
+void bind_qsa_attention(nanobind::module_& m);
 void bind_kv_cache(nanobind::module_& m);
 void bind_qsa_keys(nanobind::module_& m);
 void bind_info(nanobind::module_& m);

@@ -7,15 +7,6 @@
 namespace tessera::python {
 namespace {
 
-// What Python says twice is compared with what the tensors say.
-void require_same(const Call& call, const char* name, nb::handle value, int64_t size, const char* what) {
-  if (value.is_none()) return;
-  const int64_t number = call.integer(name, value);
-  if (number == size) return;
-  refuse(PyExc_ValueError, {call.op(), name},
-         "is " + std::to_string(number) + "; expected " + std::to_string(size) + " (" + what + ")");
-}
-
 struct LayoutArguments {
   nb::handle block_table, page_size, cu_seqlens_q, token_to_req, num_requests, query_positions, seq_lens_q, block_size,
       scale, score_scale, weights, seq_lens_k;
@@ -38,9 +29,9 @@ tessera_qsa_index index_inputs(Call& call, nb::handle q_idx, nb::handle block_ke
   if (!paged && !a.page_size.is_none()) {
     refuse(PyExc_ValueError, {call.op(), "page_size"}, "is for keys in pages; block_table is missing");
   }
-  require_same(call, "page_size", a.page_size, index.k.shape[1], "ps of block_keys");
-  require_same(call, "num_requests", a.num_requests, paged ? index.page_table.shape[0] : index.k.shape[0],
-               paged ? "B of block_table" : "B of block_keys");
+  call.require_same("page_size", a.page_size, index.k.shape[1], "ps of block_keys");
+  call.require_same("num_requests", a.num_requests, paged ? index.page_table.shape[0] : index.k.shape[0],
+                    paged ? "B of block_table" : "B of block_keys");
   return index;
 }
 
