@@ -17,6 +17,7 @@ from tessera.check.data import Pages, normal, with_gaps
 from tessera.check.kv_cache import append_kv
 from tessera.check.msa_attention import msa_attention, msa_decode, single_q
 from tessera.check.msa_index import msa_block_scores, msa_select
+from tessera.check.qsa_attention import qsa_sparse_attention
 from tessera.check.qsa_index import (
     qsa_indexer_mqa_score,
     qsa_mqa_decode,
@@ -171,6 +172,7 @@ OPERATORS: dict[str, Callable[[str], Iterator[Case]]] = {
     "qsa_compress_keys": qsa_compress_keys,
     "qsa_append_keys": qsa_append_keys,
     "qsa_expand_blocks": qsa_expand_blocks,
+    "qsa_sparse_attention": qsa_sparse_attention,
     "cp_merge": _cp_merge,
     "merge_states": _merge_states,
     "mass_select": functools.partial(_selection, "mass_select"),
