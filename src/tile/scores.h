@@ -32,10 +32,26 @@ struct TileScores {
     for (int d = 0; d < dim; d += kWide) Isa::store_unit(to + d, Isa::units(from + d, dim - d));
   }
 
-  // Dots of n rows of q with the first `most` keys, panel by panel. `packs`: the panels are yet to be packed; `keeps`: and
-  // are used again. A panel that nobody uses again is overwritten by the next, and so never leaves L1.
+  // Dots of n rows of q with the first `most` keys.
   static void multiply(const Keys& keys, int dim, int most, bool packs, bool keeps, int n, const operand* const* q,
                        float* const* dots, operand* packed) {
+    for_each_panel(keys, dim, most, packs, keeps, packed, [&](const Panel& panel, Ahead* ahead) {
+      G::one(panel.data, panel.stride, P::steps(dim), panel.vecs, false, n, q, dots, panel.key, ahead);
+    });
+  }
+
+  struct Panel {
+    const operand* data;
+    int64_t stride;  // elements from one step to the next
+    int vecs;        // that count
+    int key;         // its first
+  };
+
+  // Calls use(panel, ahead) for the panels of the first `most` keys. `packs`: they are yet to be packed; `keeps`: and are
+  // used again. A panel that nobody uses again is overwritten by the next, and so never leaves L1.
+  template <class Use>
+  static void for_each_panel(const Keys& keys, int dim, int most, bool packs, bool keeps, operand* packed,
+                             const Use& use) {
     const int steps = P::steps(dim);
     const int vecs = P::vecs(keys.count);
     for (int panel = 0; panel < P::count(vecs); ++panel) {
@@ -45,16 +61,15 @@ struct TileScores {
       if (key >= most) return;
       const int stop = end * kLanes < keys.count ? end * kLanes : keys.count;
       const int columns = (P::vecs(most) < end ? P::vecs(most) : end) - begin;
+      Ahead ahead = {};
       if (keys.panels != nullptr) {
-        Ahead nothing = {};
-        G::one(keys.panels + key * Isa::kPair, keys.panel_stride, steps, columns, false, n, q, dots, key, &nothing);
+        use(Panel{keys.panels + key * Isa::kPair, keys.panel_stride, columns, key}, &ahead);
         continue;
       }
       operand* data = P::at(packed, steps, keeps ? begin : 0);
       if (packs) P::pack_keys(keys.row + key, stop - key, dim, data);
-      Ahead ahead = packs ? ahead_of(keys, stop) : G::panel_at(P::at(data, steps, end - begin), end - begin, steps);
-      G::one(data, static_cast<int64_t>(end - begin) * kLanes * Isa::kPair, steps, columns, false, n, q, dots, key,
-             &ahead);
+      ahead = packs ? ahead_of(keys, stop) : G::panel_at(P::at(data, steps, end - begin), end - begin, steps);
+      use(Panel{data, static_cast<int64_t>(end - begin) * kLanes * Isa::kPair, columns, key}, &ahead);
     }
   }
 

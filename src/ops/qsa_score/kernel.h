@@ -1,12 +1,12 @@
 // Scores of compressed keys: for each row of queries, the sum over its heads of the positive parts of q . k.
 //
 // A task is a tile of rows of one request (96 rows of 4 heads) against a range of keys, 128 at a time. For one such key tile
-// and each 48 (row, head) pairs:
-//   S = Q K^T   2 D FLOP a key and head, panel by panel, as in tile/scores.h
-//   the heads   a load, a maximum and an addition per head and vector of keys, all in L1
+// and each 12 rows:
+//   S = Q K^T   2 D FLOP a key and head, panel by panel, as in tile/scores.h; heads are summed in registers, and the sums
+//               of 12 rows stay in L1
 //   the sink    a store per vector, or a comparison with the row's bar (tile/best.h)
-// AVX2, 4 heads, D = 128: a row and 8 keys are 512 multiply-adds, 256 cycles; heads and sink take some 8. The scores of a
-// row are 4 bytes a key, written once. A lone row of 4 heads spends half its time packing keys.
+// AVX2, 4 heads, D = 128: a row and 8 keys are 512 multiply-adds, 256 cycles; the sum takes 8 and the sink some 5. The scores
+// of a row are 4 bytes a key, written once. A lone row of 4 heads spends half its time packing keys.
 //
 // Keys that no row of the tile sees are not computed; where all rows see all of them nothing is masked.
 #ifndef TESSERA_OPS_QSA_SCORE_KERNEL_H_
@@ -17,6 +17,7 @@
 #include "ops/expand_blocks/expand.h"
 #include "ops/qsa_score/plan.h"
 #include "tile/best.h"
+#include "tile/head_sums.h"
 #include "tile/scores.h"
 
 namespace tessera::qsa_score {
@@ -27,6 +28,7 @@ struct QsaScore {
   using vec = typename Isa::vec;
   using operand = typename Isa::operand;
   using S = TileScores<Isa, In>;
+  using Sums = HeadSums<Isa>;
   static constexpr int kLanes = Isa::kLanes;
 
   const Problem& p;
@@ -124,10 +126,10 @@ struct QsaScore {
 
   // The first rows, which pack the keys, pack all that any row sees.
   void score_keys(const Keys& keys, int64_t active) const {
-    for (int64_t first = 0; first < active; first += plan.group_tokens) {
-      const int64_t end = first + plan.group_tokens < active ? first + plan.group_tokens : active;
+    for (int64_t first = 0; first < active; first += plan.group_rows) {
+      const int64_t end = first + plan.group_rows < active ? first + plan.group_rows : active;
       const int most = most_seen(first == 0 ? 0 : first, first == 0 ? active : end);
-      score_rows(keys, first, end, most, first == 0, active * p.heads > plan.group_tokens * plan.group_heads);
+      score_rows(keys, first, end, most, first == 0, active > plan.group_rows);
     }
   }
 
@@ -146,75 +148,36 @@ struct QsaScore {
   void score_rows(const Keys& keys, int64_t first, int64_t end, int most, bool packs, bool keeps) const {
     const int32_t* const active = at<int32_t>(plan.scratch.active) + first;
     const typename S::Keys tile = {keys.row, keys.count, p.k.token, nullptr, 0};
-    const operand* q[kGroupRows];
-    float* dots[kGroupRows];
-    for (int64_t head = 0; head < p.heads; head += plan.group_heads) {
-      const int64_t heads = p.heads - head < plan.group_heads ? p.heads - head : plan.group_heads;
-      int n = 0;
-      for (int64_t a = 0; a < end - first; ++a) {
-        for (int64_t h = head; h < head + heads; ++h, ++n) {
-          q[n] = at<operand>(plan.scratch.q) + (active[a] * p.heads + h) * plan.q_row;
-          dots[n] = at<float>(plan.scratch.dots) + n * plan.dot_row;
-        }
-      }
-      if (!p.selects && head == 0) fetch_scores(keys, active, end - first);
-      S::multiply(tile, static_cast<int>(p.dim), most, packs && head == 0, keeps, n, q, dots,
-                  at<operand>(plan.scratch.packed));
-      for (int64_t a = 0; a < end - first; ++a) add_heads(active[a], dots + a * heads, head, heads, sums(a));
+    typename Sums::Row group[kGroupHeads];
+    for (int64_t a = 0; a < end - first; ++a) {
+      float* const stored = in_place(keys, active[a]);
+      group[a] = {at<operand>(plan.scratch.q) + active[a] * p.heads * plan.q_row, weights(active[a]),
+                  stored != nullptr ? stored : sums(a)};
     }
-    for (int64_t a = 0; a < end - first; ++a) keep(keys, active[a], sums(a));
-  }
-
-  // The lines that scores will be stored to, while there is time: rows of scores lie pages apart.
-  void fetch_scores(const Keys& keys, const int32_t* active, int64_t count) const {
-    if (p.scores_column != 1) return;
-    for (int64_t a = 0; a < count; ++a) {
-      const float* const to = p.scores + row_offset(p.rows, p.scores_stride, first_row() + active[a]) + keys.begin;
-      for (int64_t i = 0; i < keys.end - keys.begin; i += 16) Isa::prefetch(to + i);
+    const auto add = [&](const typename S::Panel& panel, Ahead* ahead) {
+      const typename Sums::Panel columns = {panel.data, panel.stride, Panels<Isa>::steps(p.dim), panel.vecs};
+      Sums::add(columns, group, end - first, plan.q_row, p.heads, p.scale, panel.key, ahead);
+    };
+    S::for_each_panel(tile, static_cast<int>(p.dim), most, packs, keeps, at<operand>(plan.scratch.packed), add);
+    for (int64_t a = 0; a < end - first; ++a) {
+      if (group[a].sums == sums(a)) keep(keys, active[a], sums(a));
     }
   }
 
-  float* sums(int64_t a) const { return at<float>(plan.scratch.sums) + a * plan.dot_row; }
-
-  // Adds the positive parts of the dots of `heads` heads from `head` on, in their order, and scales with the last one.
-  void add_heads(int64_t t, const float* const* dots, int64_t head, int64_t heads, float* to) const {
-    const float* weights = nullptr;
-    float weight[kGroupRows];
-    if (p.weights != nullptr) {
-      const float* w = p.weights + row_offset(p.rows, p.weights_stride, first_row() + t) + head * p.weights_head;
-      for (int64_t h = 0; h < heads; ++h) weight[h] = w[h * p.weights_head];
-      weights = weight;
-    }
-    const int high = at<int32_t>(plan.scratch.high)[t];
-    for (int64_t h = 0; h < heads; h += 4) {
-      const bool first = head + h == 0;
-      const float scale = head + h + 4 >= p.heads ? p.scale : 1.0f;
-      const float* const w = weights == nullptr ? nullptr : weights + h;
-      switch (heads - h < 4 ? heads - h : 4) {
-        case 1: add_few<1>(dots + h, w, first, scale, high, to); break;
-        case 2: add_few<2>(dots + h, w, first, scale, high, to); break;
-        case 3: add_few<3>(dots + h, w, first, scale, high, to); break;
-        default: add_few<4>(dots + h, w, first, scale, high, to);
-      }
-    }
+  const float* weights(int64_t t) const {
+    return p.weights == nullptr ? nullptr : at<float>(plan.scratch.weights) + t * p.heads;
   }
 
-  // A maximum with a NaN on the right is NaN.
-  template <int kN>
-  static void add_few(const float* const* dots, const float* weights, bool first, float scale, int high, float* to) {
-    const vec zero = Isa::set1(0.0f);
-    const vec factor = Isa::set1(scale);
-    const float* d[kN];
-    for (int h = 0; h < kN; ++h) d[h] = dots[h];
-    for (int i = 0; i < high; i += kLanes) {
-      vec sum = first ? zero : Isa::load(to + i);
-      for (int h = 0; h < kN; ++h) {
-        const vec x = Isa::max(zero, Isa::load(d[h] + i));
-        sum = weights == nullptr ? Isa::add(x, sum) : Isa::fma(x, Isa::set1(weights[h]), sum);
-      }
-      Isa::store(to + i, Isa::mul(sum, factor));
-    }
+  // Where scores of a row that sees every key of the tile may be stored as they come, a line every few hundred cycles:
+  // stored all at once they would wait for memory. Null: not.
+  float* in_place(const Keys& keys, int64_t t) const {
+    const bool all = at<int32_t>(plan.scratch.low)[t] == 0 && at<int32_t>(plan.scratch.high)[t] == keys.count;
+    const bool whole = keys.count == keys.end - keys.begin && keys.count % kLanes == 0;
+    if (p.selects || p.scores_column != 1 || !all || !whole) return nullptr;
+    return p.scores + row_offset(p.rows, p.scores_stride, first_row() + t) + keys.begin;
   }
+
+  float* sums(int64_t a) const { return at<float>(plan.scratch.sums) + a * plan.sum_row; }
 
   // ---- What becomes of them -----------------------------------------------------------------------------------------
 

@@ -8,11 +8,6 @@
 namespace tessera::qsa_score {
 namespace {
 
-void cut_heads(const Problem& p, Plan* plan) {
-  plan->group_heads = std::min<int64_t>(p.heads, kGroupRows);
-  plan->group_tokens = kGroupRows / plan->group_heads;
-}
-
 void size_lists(const Problem& p, Plan* plan) {
   if (!p.selects) return;
   plan->best_capacity = std::max(list_entries(p, p.most_keys), p.tokens != nullptr ? p.topk : 0);
@@ -39,11 +34,11 @@ void cut_keys(const Problem& p, bool whole, Plan* plan) {
 Plan make_plan(const Problem& p, const Kernel& kernel, bool whole, int workers) {
   Plan plan = {};
   plan.kernel = &kernel;
-  cut_heads(p, &plan);
+  plan.group_rows = std::max<int64_t>(1, kGroupHeads / p.heads);
   size_lists(p, &plan);
   cut_keys(p, whole, &plan);
   plan.q_row = round_up(p.dim, kernel.lanes * kernel.pair);
-  plan.dot_row = kKeyTile + kernel.lanes;  // read in whole vectors from any key on
+  plan.sum_row = kKeyTile + kernel.lanes;  // read in whole vectors from any key on
 
   Scratch& s = plan.scratch;
   Layout scratch;
@@ -51,8 +46,8 @@ Plan make_plan(const Problem& p, const Kernel& kernel, bool whole, int workers) 
   s.active = scratch.add(p.tile_rows, sizeof(int32_t));
   s.low = scratch.add(p.tile_rows, sizeof(int32_t));
   s.high = scratch.add(p.tile_rows, sizeof(int32_t));
-  s.dots = scratch.add(kGroupRows * plan.dot_row, sizeof(float));
-  s.sums = scratch.add(plan.group_tokens * plan.dot_row, sizeof(float));
+  s.weights = scratch.add(p.weights != nullptr ? p.tile_rows * p.heads : 0, sizeof(float));
+  s.sums = scratch.add(plan.group_rows * plan.sum_row, sizeof(float));
   s.packed = scratch.add(kKeyTile * ceil_div(p.dim, kernel.pair), 4);
   const auto list_bytes = static_cast<int64_t>(plan.best_bytes);
   s.best = scratch.add(plan.chunks == 1 ? p.tile_rows : 0, list_bytes);

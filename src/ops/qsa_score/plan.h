@@ -14,8 +14,8 @@ struct Kernel;
 
 // Keys that are packed and scored at a time.
 constexpr int64_t kKeyTile = 128;
-// (row, head) pairs that go through the micro-kernel together, if a row has no more heads.
-constexpr int kGroupRows = 48;
+// (row, head) pairs that meet a panel of keys while it is in L1, if a row has no more heads.
+constexpr int64_t kGroupHeads = 48;
 // Where there are no more tiles than this, each is cut along the keys, into chunks of at least so many.
 constexpr int64_t kSplitTiles = 32;
 constexpr int64_t kChunkKeys = 4096;
@@ -24,28 +24,27 @@ constexpr int64_t kSplitBytes = int64_t{16} << 20;
 
 // Offsets of one worker's arrays in its scratch, in bytes. T = rows of a tile.
 struct Scratch {
-  size_t q;       // operand [T * heads][q_row]
-  size_t active;  // int32 [T]: rows that see keys of the key tile
-  size_t low;     // int32 [T]: of those keys, the first that each of them sees ...
-  size_t high;    // int32 [T]: ... and where they end
-  size_t dots;    // f32 [kGroupRows][dot_row]
-  size_t sums;    // f32 [kGroupRows][dot_row]: scores of rows
-  size_t packed;  // one key tile
-  size_t best;    // lists [T] of tile/best.h, if the call selects and has one chunk
-  size_t list;    // one more
+  size_t q;        // operand [T * heads][q_row]
+  size_t active;   // int32 [T]: rows that see keys of the key tile
+  size_t low;      // int32 [T]: of those keys, the first that each of them sees ...
+  size_t high;     // int32 [T]: ... and where they end
+  size_t weights;  // f32 [T][heads], if there are weights
+  size_t sums;     // f32 [group_rows][sum_row]: scores
+  size_t packed;   // one key tile
+  size_t best;     // lists [T] of tile/best.h, if the call selects and has one chunk
+  size_t list;     // one more
   size_t bytes;
 };
 
 struct Plan {
   const Kernel* kernel;
-  int64_t group_tokens;  // query rows that go through the micro-kernel together ...
-  int64_t group_heads;   // ... with so many heads of each at a time
+  int64_t group_rows;  // rows that meet a panel together
   int64_t chunk_keys;
   int64_t chunks;         // > 1: each chunk keeps its best keys, which are then merged
   int64_t best_capacity;  // entries of a list of best keys
   size_t best_bytes;      // of a list
   int64_t q_row;          // operands per row of q, padded
-  int64_t dot_row;        // f32 per row of dots, padded
+  int64_t sum_row;        // f32 per row of scores, padded
   Scratch scratch;
   // Offsets in the workspace, in bytes.
   size_t best;     // lists [tiles][chunks][T], where there are more chunks than one
