@@ -16,12 +16,14 @@ class Peer:
 
     `make(tokens)` prepares it for the first `tokens` tokens (None: all) and returns the call to time; `UnavailableError`
     says why it cannot run. `probe` is a number of tokens whose time foretells that of the whole, which grows from
-    `work(probe)` to `work(None)`. Without it `work(None)` is the work in units of the case's own.
+    `work(probe)` to `work(None)`. Without it `work(None)` is the work in units of the case's own. Where the whole would
+    take too long, a peer that may be `fitted` is timed on the probe, and its time multiplied by that growth.
     """
 
     make: Callable[[int | None], Callable[[], Any]]
     work: Callable[[int | None], float]
     probe: int | None = None
+    fitted: bool = False
 
 
 class UnavailableError(Exception):
@@ -59,8 +61,8 @@ class Case:
         """The worst error of run()'s last result, on sampled rows, as a share of its bound."""
         raise NotImplementedError
 
-    def extra(self) -> dict[str, Any]:
-        """More to report."""
+    def extra(self, line: dict[str, Any]) -> dict[str, Any]:
+        """More to report, beside what `line` says."""
         return {}
 
 

@@ -150,5 +150,6 @@ def describe(line: dict[str, Any]) -> str:
         if peer["ms"] is None:
             lines.append(f"  {name}: skipped, {peer['skipped']}")
         else:
-            lines.append(f"  {name}: {peer['ms']:g} ms, tessera is {peer['speedup']:.3g}x as fast")
+            fitted = f" (from {peer['fitted_from_tokens']} tokens)" if "fitted_from_tokens" in peer else ""
+            lines.append(f"  {name}: {peer['ms']:g} ms{fitted}, tessera is {peer['speedup']:.3g}x as fast")
     return "\n".join(lines)

@@ -9,7 +9,7 @@ import numpy as np
 
 import tessera
 from tessera.bench.case import MODEL, Case, Peer, giga_bytes, model_shape, samples, workspace_mib
-from tessera.bench.memory import available_bytes, fill, on_huge_pages
+from tessera.bench.memory import beyond_caches, random_caches
 from tessera.bench.peers import decode_peers
 from tessera.bench.rows import row_lists, row_share, selected_keys, visible_pairs
 from tessera.check.data import normal
@@ -53,11 +53,6 @@ class MsaDecode(Case):
         s, size = self.shape, self.shape["page"]
         pages = -(-s["Sk"] // size)
         shape = (s["B"] * pages, s["Hkv"], size, s["D"])
-        needed, free = 2 * math.prod(shape) * self.q.itemsize, available_bytes()
-        if free is not None and needed > 0.9 * free:
-            raise ValueError(
-                f"keys and values take {needed / 2**30:.1f} GiB of {free / 2**30:.1f} that are free; lower --batch or --seq"
-            )
         # The largest piece of a block that lies in one page, wherever the block begins.
         self.piece_keys = math.gcd(size, s["block"])
         self.piece_bytes = self.piece_keys * s["D"] * self.q.itemsize
@@ -66,9 +61,7 @@ class MsaDecode(Case):
                 f"--page-size {size} and --block {s['block']} cut keys into pieces of {self.piece_bytes} bytes; expected"
                 " a multiple of 64"
             )
-        self.k, self.v = (on_huge_pages(shape, self.dtype) for _ in range(2))
-        for cache in (self.k, self.v):
-            fill(cache, rng, self.dtype)
+        self.k, self.v = random_caches("keys and values", 2, shape, rng, self.dtype)
         self.table = rng.permutation(shape[0]).astype(np.int32).reshape(s["B"], pages)
 
     def _packed_caches(self) -> tuple[np.ndarray, np.ndarray]:
@@ -85,8 +78,7 @@ class MsaDecode(Case):
     def _make_lists(self, rng: np.random.Generator, overlap: float) -> None:
         """As many sets as read twice what the caches of all threads hold, or all that there is."""
         s = self.shape
-        caches = 2 * tessera.get_num_threads() * tessera.info()["cache_bytes"]["l3"]
-        least = min(max(caches, 1 << 28), 2 * self.k.nbytes)
+        least = min(beyond_caches(), 2 * self.k.nbytes)
         self.lists: list[np.ndarray] = []
         self.addresses: list[np.ndarray] = []
         while sum(a.size for a in self.addresses) * self.piece_bytes < least:
@@ -149,7 +141,7 @@ class MsaDecode(Case):
                 worst = max(worst, row_share(self.out[at], self.q[at], k, v, self.dtype))
         return worst
 
-    def extra(self) -> dict[str, Any]:
+    def extra(self, line: dict[str, Any]) -> dict[str, Any]:
         inputs = self.q, self.k, self.v, self.lists[0]
         text = tessera.explain(tessera.msa_sparse_decode_attention, *inputs, **self.options)
         cache = self.k.nbytes + self.v.nbytes

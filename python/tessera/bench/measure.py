@@ -44,13 +44,15 @@ class Timed:
     run: Callable[[], Any]
     runs: int
     calls: int = 1  # per repetition
+    tokens: int | None = None  # if the call is a part of the whole
+    growth: float = 1.0  # from the time of that part to the whole's
     seconds: list[float] = field(default_factory=list)
 
     def repeat(self) -> float:
         start = time.perf_counter()
         for _ in range(self.calls):
             self.run()
-        self.seconds.append((time.perf_counter() - start) / self.calls)
+        self.seconds.append((time.perf_counter() - start) / self.calls * self.growth)
         return self.seconds[-1]
 
 
@@ -92,16 +94,22 @@ def _first_call(case: Case, variants: list[str]) -> tuple[str, float]:
 
 
 def _prepare_peer(peer: Peer, case_seconds: float, settings: Settings) -> Timed:
+    tokens, growth = None, 1.0
     if peer.probe is None:
         expected = case_seconds * peer.work(None)
     else:
         probe = peer.make(peer.probe)
         probe()
-        expected = _time(probe) * peer.work(None) / peer.work(peer.probe)
+        growth = peer.work(None) / peer.work(peer.probe)
+        seconds = _time(probe)
+        expected = seconds * growth
+        if expected > settings.peer_seconds and peer.fitted:
+            tokens, expected = peer.probe, seconds
     if expected > settings.peer_seconds:
         raise UnavailableError(f"a run takes about {expected:.0f} s; --peer-seconds is {settings.peer_seconds:g}")
     runs = min(settings.runs, int(settings.peer_seconds / expected) - 1)
-    timed = Timed(peer.make(None), max(1, runs), _calls(expected))
+    run = peer.make(tokens)
+    timed = Timed(run, max(1, runs), _calls(expected), tokens, growth if tokens else 1.0)
     if runs > 1:
         timed.run()  # memory and caches; a peer that has time for one run alone goes without
     return timed
@@ -123,7 +131,7 @@ def _prepare_peers(
 
 
 def ceilings(case: Case, variant: str, threads: int) -> list[Ceiling]:
-    """The one that the case's bound names; for a gather also that of the arithmetic, which may be the lower one."""
+    """The one that the case's bound names; where it is memory also that of the arithmetic, which may be the lower one."""
 
     def loop(kind: str, amount: float | None) -> Ceiling:
         rate = functools.partial(_core.measure_ceiling, kind, variant, threads, CEILING_SECONDS)
@@ -132,8 +140,10 @@ def ceilings(case: Case, variant: str, threads: int) -> list[Ceiling]:
     compute = loop("bf16_dot" if variant == "avx512bf16" and case.dtype == "bf16" else "f32_fma", case.gflop)
     if case.bound == "gather":
         rate = functools.partial(_core.measure_gather, *case.pieces(), variant, threads, GATHER_SECONDS)
-        return [Ceiling("gather", case.gbytes or 0.0, rate), compute]
-    return {"compute": [compute], "stream": [loop("stream", case.gbytes)], "": []}[case.bound]
+        memory = [Ceiling("gather", case.gbytes or 0.0, rate)]
+    else:
+        memory = [loop("stream", case.gbytes)] if case.bound == "stream" else []
+    return [*memory, *([compute] if case.bound and case.gflop else [])]
 
 
 def steps(settings: Settings) -> int:
@@ -161,7 +171,17 @@ def measure(case: Case, settings: Settings, tell: Tell) -> dict[str, Any]:
                     timed.repeat()
         tell(f"{case.name}: check")
         worst = case.check()
-        extra = case.extra()
+        line = _line(case, settings, variant, first, own, limits)
+        line |= {"peers": _peers(own, ready, skipped), "check": {"max_err_over_bound": finite(worst)}}
+        line |= case.extra(line)
+    machine = {name: tessera.info()[name] for name in ("cpu", "usable_cores")}
+    return line | {"machine": machine, "version": tessera.__version__}
+
+
+def _line(
+    case: Case, settings: Settings, variant: str, first: float, own: Timed, limits: list[Ceiling]
+) -> dict[str, Any]:
+    """What is known of the case alone."""
     seconds = median(own.seconds)
     return {
         "case": case.name,
@@ -177,11 +197,6 @@ def measure(case: Case, settings: Settings, tell: Tell) -> dict[str, Any]:
         "gbps": case.gbytes and _round(case.gbytes / seconds),
         "ceiling": limits[0].summary() if limits else None,
         **({"arithmetic": limits[1].summary()} if limits[1:] else {}),
-        "peers": _peers(own, ready, skipped),
-        "check": {"max_err_over_bound": finite(worst)},
-        **extra,
-        "machine": {name: tessera.info()[name] for name in ("cpu", "usable_cores")},
-        "version": tessera.__version__,
     }
 
 
@@ -193,6 +208,7 @@ def _peers(own: Timed, ready: dict[str, Timed], skipped: dict[str, str]) -> dict
             "ms": _round(median(timed.seconds) * 1e3),
             "speedup": _round(median(ratios)),
             "runs": len(timed.seconds),
+            **({"fitted_from_tokens": timed.tokens} if timed.tokens else {}),
         }
     for name, reason in skipped.items():
         result[name] = {"ms": None, "speedup": None, "skipped": reason}

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+import tessera
 from tessera._tensors import numpy_dtype
 from tessera.check.data import DTYPES, normal
 
@@ -30,6 +31,27 @@ def on_huge_pages(shape: tuple[int, ...], dtype: str) -> np.ndarray:
     if hasattr(mmap, "MADV_HUGEPAGE"):
         memory.madvise(mmap.MADV_HUGEPAGE)
     return np.frombuffer(memory, element, count).reshape(shape)
+
+
+def random_caches(
+    what: str, count: int, shape: tuple[int, ...], rng: np.random.Generator, dtype: str
+) -> list[np.ndarray]:
+    """`count` of `shape`. ValueError if they do not fit."""
+    element: Any = np.dtype(numpy_dtype(DTYPES[dtype]))
+    needed, free = count * math.prod(shape) * element.itemsize, available_bytes()
+    if free is not None and needed > 0.9 * free:
+        raise ValueError(
+            f"{what} take {needed / 2**30:.1f} GiB of {free / 2**30:.1f} that are free; lower --batch or --seq"
+        )
+    caches = [on_huge_pages(shape, dtype) for _ in range(count)]
+    for cache in caches:
+        fill(cache, rng, dtype)
+    return caches
+
+
+def beyond_caches() -> int:
+    """Bytes to read before any is read again, if none shall come out of the caches of all threads."""
+    return max(2 * tessera.get_num_threads() * tessera.info()["cache_bytes"]["l3"], 1 << 28)
 
 
 def fill(array: np.ndarray, rng: np.random.Generator, dtype: str) -> None:

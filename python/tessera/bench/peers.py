@@ -46,14 +46,20 @@ def _dense_pairs(shape: dict[str, Any], tokens: int | None) -> float:
 def dense_peers(case: AttentionCase, pairs: float) -> dict[str, Peer]:
     """Dense attention of the same queries; the case's lists select `pairs` (row, visible key) pairs of one head."""
 
-    def work(tokens: int | None) -> float:
-        return _dense_pairs(case.shape, tokens)
-
-    sdpa = Peer(lambda tokens: _sdpa_dense(case, tokens), work, max(1, min(1024, case.shape["Sq"] // 2)))
     return {
-        "torch_sdpa_dense": sdpa,
-        "tessera_dense": Peer(lambda _: _tessera_dense(case), lambda _: work(None) / pairs),
+        "torch_sdpa_dense": sdpa_peer(case, 1024),
+        "tessera_dense": Peer(lambda _: _tessera_dense(case), lambda _: _dense_pairs(case.shape, None) / pairs),
     }
+
+
+def sdpa_peer(case: AttentionCase, probe: int, fitted: bool = False) -> Peer:
+    """Dense scaled_dot_product_attention of the whole context, whose time grows with its square."""
+    return Peer(
+        lambda tokens: _sdpa_dense(case, tokens),
+        lambda tokens: _dense_pairs(case.shape, tokens),
+        max(1, min(probe, case.shape["Sq"] // 2)),
+        fitted,
+    )
 
 
 def _tessera_dense(case: AttentionCase) -> Callable[[], Any]:

@@ -53,7 +53,7 @@ class MsaPrefill(AttentionCase):
                 worst = max(worst, truth.out_share(self.out[one], self.dtype))
         return worst
 
-    def extra(self) -> dict[str, Any]:
+    def extra(self, line: dict[str, Any]) -> dict[str, Any]:
         text = tessera.explain(
             tessera.block_sparse_gqa_prefill, self.q, self.k, self.v, self.lists, out=self.out, **self.options
         )

@@ -62,6 +62,6 @@ class MsaPrefillToken(AttentionCase):
                     worst = max(worst, row_share(self.out[at], self.q[at], k, v, self.dtype))
         return worst
 
-    def extra(self) -> dict[str, Any]:
+    def extra(self, line: dict[str, Any]) -> dict[str, Any]:
         text = tessera.explain(tessera.msa_sparse_attention, *self.inputs, **self.options)
         return {"workspace_mib": workspace_mib(text)}
