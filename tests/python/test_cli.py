@@ -1,31 +1,20 @@
 """The command `tessera`: what it prints, on small calls, and its exit status."""
 
 import json
+import time
 
 import numpy as np
 import pytest
 import tessera
-from click.testing import CliRunner
-from tessera.bench.case import NOT_YET, all_cases
+from commands import MODEL, NO_CEILING, QSA, SMALL, bench, lines, run
+from tessera.bench.case import Peer, all_cases
+from tessera.bench.command import describe
 from tessera.bench.rows import row_lists
 from tessera.check import command as check_command
 from tessera.check.operators import OPERATORS, Case
-from tessera.cli import COMMANDS, main
+from tessera.cli import COMMANDS
 
 BEST = tessera.info()["variant"]
-MODEL = ["--seq", "256", "--heads-q", "4", "--heads-kv", "2", "--dim", "32", "--block", "32", "--topk", "3"]
-SMALL = {
-    "msa-prefill": MODEL,
-    "msa-prefill-token": MODEL,
-    "msa-decode": [*MODEL, "--batch", "3"],
-    "msa-select": ["--seq", "300", "--heads-q", "3", "--dim", "32", "--block", "32", "--topk", "3"],
-    "mass-select": MODEL,
-    "moba-select": MODEL,
-    "qsa-compress": ["--seq", "300", "--dim", "32"],
-    "merge": ["--rows", "64", "--heads-q", "4", "--dim", "32"],
-    "call-overhead": [],
-    "call-overhead-decode": [],
-}
 KEYS = {
     "case",
     "shape",
@@ -41,21 +30,6 @@ KEYS = {
     "peers",
     "check",
 }
-
-
-def run(*args, status=0, stdin=None):
-    result = CliRunner().invoke(main, list(args), input=stdin)
-    assert result.exit_code == status, (result.output, result.exception)
-    return result
-
-
-def lines(*args, status=0):
-    return [json.loads(line) for line in run(*args, "--json", status=status).stdout.splitlines()]
-
-
-def bench(name, *args):
-    (line,) = lines("bench", name, *SMALL[name], "--runs", "2", *args)
-    return line
 
 
 def test_help_names_every_command():
@@ -126,13 +100,13 @@ def test_bench_line(name):
     line = bench(name, "--no-peers", "--threads", "1")
     assert line.keys() >= KEYS
     assert line["case"] == name
-    assert line["dtype"] == "bf16"
+    assert line["dtype"] == ("f32" if name == "topk-blocks" else "bf16")
     assert line["threads"] == 1
     assert line["ms"] > 0
     assert line["runs"] == 2
     assert line["peers"] == {}
     assert 0 <= line["check"]["max_err_over_bound"] <= 1
-    if name.startswith("call-overhead"):
+    if name in NO_CEILING:
         assert line["ceiling"] is None
     else:
         assert 0 < line["ceiling"]["share"] < 1.5
@@ -209,6 +183,18 @@ def test_bench_counts_only_rows_that_need_scores():
     assert line["shape"] == {"B": 1, "Sq": 150, "Sk": 200, "Hi": 3, "D": 32, "block": 32, "K": 3}
 
 
+def test_a_peer_that_would_take_too_long_may_be_fitted(monkeypatch):
+    peer = Peer(lambda tokens: lambda: time.sleep(0.01), lambda tokens: (tokens or 1000) ** 2, probe=10, fitted=True)
+    case = all_cases()["call-overhead"]
+    monkeypatch.setattr(case, "peers", lambda _: {"slow": peer})
+    line = bench("call-overhead", "--peer-seconds", "2")
+    assert line["peers"]["slow"]["fitted_from_tokens"] == 10
+    assert line["peers"]["slow"]["ms"] >= 10 * 100**2
+    assert "(from 10 tokens)" in describe(line)
+    peer.fitted = False
+    assert "a run takes about" in bench("call-overhead", "--peer-seconds", "2")["peers"]["slow"]["skipped"]
+
+
 def test_bench_times_peers():
     pytest.importorskip("torch")
     assert bench("msa-select")["peers"]["torch_dense_scores"]["ms"] > 0
@@ -262,9 +248,14 @@ def test_bench_fails_on_a_wrong_result(monkeypatch):
         (["msa-prefill", "--heads-q", "3", "--heads-kv", "2"], "multiples of --heads-kv"),
         (["msa-prefill", "--seq", "64", "--rows", "65"], "up to --seq"),
         (["msa-select", "--seq", "64", "--keys", "50", "--rows", "51"], "up to the keys, 50"),
+        (["qsa-score", "--seq", "3"], "--block is 4"),
+        (["qsa-attention", "--seq", "3"], "--block is 4"),
+        (["qsa-decode", *QSA, "--dim", "8", "--page-size", "1"], "pieces of 32 bytes"),
+        (["qsa-decode", "--seq", "10000000000"], "--batch or --seq"),
+        (["qsa-score", "--seq", "1000000000000"], "--batch or --seq"),
+        (["qsa-prefill", "--decode"], "no option --decode"),
         (["merge", "--variant", "none"], "there is no variant none"),
         (["merge", "--dtype", "f64"], "--dtype"),
-        *(([name], operator) for name, operator in NOT_YET.items()),
     ],
 )
 def test_bench_refuses(args, text):

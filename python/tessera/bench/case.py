@@ -119,20 +119,15 @@ def all_cases() -> dict[str, type[Case]]:
     from tessera.bench.merge import Merge
     from tessera.bench.overhead import CallOverhead, DecodeOverhead
     from tessera.bench.prefill import MsaPrefill
+    from tessera.bench.qsa_attention import QsaDecode, QsaPrefill
+    from tessera.bench.qsa_index import QsaScore, QsaSelect
+    from tessera.bench.qsa_indexer import QsaIndexer
     from tessera.bench.qsa_keys import QsaCompress
+    from tessera.bench.qsa_layer import QsaAttention
     from tessera.bench.select import MassSelect, MobaSelect
     from tessera.bench.token_prefill import MsaPrefillToken
+    from tessera.bench.topk import TopkBlocks
 
-    attention = MsaPrefill, MsaPrefillToken, MsaDecode
-    select = MsaSelect, MassSelect, MobaSelect
-    return {case.name: case for case in (*attention, *select, QsaCompress, Merge, CallOverhead, DecodeOverhead)}
-
-
-# Cases whose operators are still to come.
-NOT_YET = {
-    "qsa-score": "qsa_indexer_mqa_score",
-    "qsa-select": "qsa_select",
-    "qsa-prefill": "qsa_sparse_attention",
-    "qsa-decode": "qsa_sparse_attention",
-    "qsa-attention": "qsa_sparse_attention",
-}
+    msa = MsaPrefill, MsaPrefillToken, MsaDecode, MsaSelect, MassSelect, MobaSelect
+    qsa = QsaCompress, QsaScore, QsaSelect, TopkBlocks, QsaIndexer, QsaPrefill, QsaDecode, QsaAttention
+    return {case.name: case for case in (*msa, *qsa, Merge, CallOverhead, DecodeOverhead)}

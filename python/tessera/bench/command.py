@@ -9,7 +9,7 @@ import click
 
 import tessera
 from tessera._terminal import Tell, progress
-from tessera.bench.case import NOT_YET, Case, all_cases
+from tessera.bench.case import Case, all_cases
 from tessera.bench.measure import Settings, measure, steps
 from tessera.check.command import available_variants, refuse_unavailable
 from tessera.check.data import DTYPES
@@ -19,7 +19,7 @@ def case_options(command: Any) -> Any:
     """The options that a case may take; None where the user says nothing, for each case has its own defaults."""
     sizes = {
         "seq": "Tokens of context of each request.",
-        "keys": "Index keys of each request; --seq by default.",
+        "keys": "Index keys of each request; by default one for each token of --seq, or block of QSA's.",
         "rows": "Query rows of each request, the last ones of its context.",
         "batch": "Requests.",
         "heads-q": "Query heads; of an indexer, its index heads.",
@@ -31,6 +31,9 @@ def case_options(command: Any) -> Any:
     }
     layouts = click.Choice(["rowmajor", "packed"])
     command = click.option("--layout", type=layouts, help="How pages hold keys and values.")(command)
+    command = click.option(
+        "--decode", is_flag=True, flag_value=True, default=None, help="Few rows over a long context, in pages."
+    )(command)
     command = click.option("--page-size", type=click.IntRange(min=1), help="Keys per page.")(command)
     command = click.option(
         "--overlap", type=click.FloatRange(0, 1), help="Share of a row's list that is kept from the row before."
@@ -44,8 +47,6 @@ def case_options(command: Any) -> Any:
 def _names(_: click.Context, __: click.Parameter, names: tuple[str, ...]) -> tuple[str, ...]:
     known = all_cases()
     for name in names:
-        if name in NOT_YET:
-            raise click.BadParameter(f"case {name} arrives with the operator {NOT_YET[name]}")
         if name not in known:
             raise click.BadParameter(f"there is no case {name}; there are {', '.join(known)}")
     return names
@@ -138,6 +139,8 @@ def describe(line: dict[str, Any]) -> str:
         figures.append(f"{ceiling['share']:.3f} of the {ceiling['kind']} ceiling, {ceiling['value']:g}")
     error = line["check"]["max_err_over_bound"]
     notes = [f"first call {line['first_ms']:g} ms"]
+    if "growth" in line:
+        notes.append(f"{line['growth']:g} of a short context's time and a read of the additional index keys")
     if "workspace_mib" in line:
         notes.append(f"workspace {line['workspace_mib']:g} MiB")
     notes.append("error beyond all bounds" if error is None else f"error {error:.3f} of its bound")

@@ -14,6 +14,22 @@ from tessera.check.data import normal
 from tessera.check.qsa_keys import Inputs, Prompts, judge_keys, truth
 
 
+def torch_rotation(positions: Any, half: int, dtype: Any) -> tuple[Any, Any]:
+    """Tables of cos and sin [positions, half]."""
+    torch = torch_module()
+    angle = positions[:, None] * 1e7 ** (-torch.arange(half, dtype=torch.float64) / half)
+    return angle.cos().to(dtype), angle.sin().to(dtype)
+
+
+def torch_keys(raw: Any, weight: Any, cos: Any, sin: Any) -> Any:
+    """Keys [..., D] of blocks of raw keys [..., block, D]; weight: f32, with the 1 added."""
+    torch, half = torch_module(), cos.shape[-1]
+    mean = raw.float().mean(dim=-2).to(raw.dtype).float()
+    key = (mean * torch.rsqrt(mean.pow(2).mean(-1, keepdim=True) + 1e-6) * weight).to(raw.dtype)
+    x, y, rest = key[..., :half], key[..., half : 2 * half], key[..., 2 * half :]
+    return torch.cat((x * cos - y * sin, y * cos + x * sin, rest), dim=-1)
+
+
 class QsaCompress(Case):
     name = "qsa-compress"
     help = "compressed keys of whole prompts"
@@ -42,18 +58,14 @@ class QsaCompress(Case):
     def modelling_code(self, tokens: int | None) -> Callable[[], Any]:
         """The steps one after the other, as modelling code writes them; its tables are made before."""
         torch = torch_module()
-        block, half = self.shape["block"], self.rule["rotary_dim"] // 2
+        block = self.shape["block"]
         blocks = (tokens or self.shape["S"]) // block
         raw, weight = as_torch(self.raw)[:, : blocks * block], 1 + as_torch(self.weight).float()
-        angle = torch.arange(blocks)[:, None] * block * 1e7 ** (-torch.arange(half, dtype=torch.float64) / half)
-        cos, sin = angle.cos().to(raw.dtype), angle.sin().to(raw.dtype)
+        cos, sin = torch_rotation(torch.arange(blocks) * block, self.rule["rotary_dim"] // 2, raw.dtype)
 
         def run() -> Any:
             with torch.no_grad():
-                mean = raw.unflatten(1, (blocks, block)).float().mean(dim=2).to(raw.dtype).float()
-                key = (mean * torch.rsqrt(mean.pow(2).mean(-1, keepdim=True) + 1e-6) * weight).to(raw.dtype)
-                x, y, rest = key[..., :half], key[..., half : 2 * half], key[..., 2 * half :]
-                return torch.cat((x * cos - y * sin, y * cos + x * sin, rest), dim=-1)
+                return torch_keys(raw.unflatten(1, (blocks, block)), weight, cos, sin)
 
         return run
 
