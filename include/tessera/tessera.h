@@ -244,9 +244,9 @@ TESSERA_API tessera_status tessera_block_sparse_attention_single_q(
     const tessera_block_sparse_attention_single_q_args* args, const tessera_context* context);
 TESSERA_API tessera_status tessera_block_sparse_attention_single_q_workspace_size(
     const tessera_block_sparse_attention_single_q_args* args, const tessera_context* context, size_t* bytes);
-TESSERA_API tessera_status tessera_block_sparse_attention_single_q_explain(
-    const tessera_block_sparse_attention_single_q_args* args, const tessera_context* context, char* text,
-    size_t capacity);
+TESSERA_API tessera_status
+tessera_block_sparse_attention_single_q_explain(const tessera_block_sparse_attention_single_q_args* args,
+                                                const tessera_context* context, char* text, size_t capacity);
 
 // ---- Merging states of disjoint KV shards -------------------------------------------------------------
 
@@ -518,16 +518,16 @@ typedef struct tessera_qsa_sparse_attention_args {
   // request's bounds belongs to none. Broken bounds: see tessera_sequences.
   tessera_tensor cu_seqlens_q;     // int32 [B + 1]
   tessera_tensor token_to_req;     // int32 [total_q]; a row with a value outside [0, B) belongs to none
-  tessera_tensor query_positions;  // optional int32 [B, Q] or [total_q]; absent: a request's last row meets its last key
+  tessera_tensor query_positions;  // optional int32 [B, Q] or [total_q]; absent: the last row meets the last key
   tessera_tensor seq_lens_q;       // optional int32 [B]: rows that count
   tessera_tensor cu_seqlens_k;     // packed keys: int32 [B + 1]
   tessera_tensor seq_lens_k;       // optional int32 [B]: keys that exist, at most what the tensors hold
-  tessera_tensor page_table;       // paged keys: int32 [B, max_pages]: token t is slot t % ps of page page_table[b][t / ps]
+  tessera_tensor page_table;       // paged keys: int32 [B, max_pages], as in tessera_sequences
   const float* softmax_scale;      // NULL: 1/sqrt(D)
   int64_t num_splits;              // parts that each row's list is cut into; 0: by its length
-  tessera_tensor gate;             // optional [B, Q, Hq, Dv] or [B, Q, Hq], or packed; q's dtype or f32: out *= sigmoid(gate)
-  tessera_tensor out;              // [B, Q, Hq, Dv] or [total_q, Hq, Dv], q's dtype
-  tessera_tensor lse;              // optional f32 [B, Q, Hq] or [total_q, Hq]
+  tessera_tensor gate;  // optional [B, Q, Hq, Dv] or [B, Q, Hq], or packed; q's dtype or f32: out *= sigmoid(gate)
+  tessera_tensor out;   // [B, Q, Hq, Dv] or [total_q, Hq, Dv], q's dtype
+  tessera_tensor lse;   // optional f32 [B, Q, Hq] or [total_q, Hq]
 } tessera_qsa_sparse_attention_args;
 TESSERA_API tessera_status tessera_qsa_sparse_attention(const tessera_qsa_sparse_attention_args* args,
                                                         const tessera_context* context);
