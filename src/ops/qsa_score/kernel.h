@@ -65,6 +65,16 @@ struct QsaScore {
       for (int64_t h = 0; h < p.heads; ++h, to += plan.q_row)
         S::load_row(q + h * p.q_head, static_cast<int>(p.dim), to);
     }
+    load_weights();
+  }
+
+  void load_weights() const {
+    if (p.weights == nullptr) return;
+    float* to = at<float>(plan.scratch.weights);
+    for (int64_t t = 0; t < rows(); ++t) {
+      const float* const w = p.weights + row_offset(p.rows, p.weights_stride, first_row() + t);
+      for (int64_t h = 0; h < p.heads; ++h) *to++ = w[h * p.weights_head];
+    }
   }
 
   // ---- Keys ---------------------------------------------------------------------------------------------------------
