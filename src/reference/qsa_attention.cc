@@ -92,6 +92,7 @@ std::vector<std::vector<int64_t>> listed_tokens(const Args& args, const Storage&
 std::vector<std::vector<double>> rows_of(const View& t, const std::vector<int64_t>& tokens, int64_t head) {
   const int64_t heads = t.size(t.rank() - 2), dim = t.last_size();
   std::vector<std::vector<double>> rows;
+  rows.reserve(tokens.size());
   for (int64_t token : tokens) rows.push_back(t.row((token * heads + head) * dim, dim));
   return rows;
 }
