@@ -52,8 +52,8 @@ def qsa_sparse_attention(
     one that stands twice counts twice. Where nothing is left, and in rows of no request, out is 0 and lse -inf. What no
     list names has no weight and is not read: NaN there changes nothing.
 
-    Bits depend on the row, what its list names and `num_splits` alone: not on the form of the call, on skipped ids, on
-    what else is in the call or on the number of threads.
+    Bits depend on the row, the tokens that its list names, their order and `num_splits`. Skipped ids, the form of the call,
+    what else is in it and the number of threads change none; with selected_kv_indices the last digit may differ.
 
     Args:
         query: [B, Q, Hq, D], or packed [R, Hq, D]; bf16, f16 or f32. Any strides with a unit stride along the features;

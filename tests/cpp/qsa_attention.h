@@ -27,6 +27,7 @@ enum class Lists {
   kPacked,     // `count` tokens in any order, then -1
   kScattered,  // those, with invalid ids in between
   kBlocks,     // blocks of four and the tail, ascending, then -1
+  kPrefix,     // all tokens up to the row's position, then -1; of every fifth row as kMixed
 };
 
 enum class Gate { kNone, kFeatures, kHeads };
@@ -254,7 +255,10 @@ struct TokenAttn : QsaRows {
     const int64_t b = std::max<int64_t>(request_of[static_cast<size_t>(t)], 0), keys = keys_of(b);
     const int64_t invalid[] = {-1, INT_MIN, INT_MAX, keys, -keys - 1, keys + 7};
     std::vector<int64_t> list;
-    if (shape.lists == Lists::kMixed) {
+    if (shape.lists == Lists::kPrefix && t % 5 != 4) {
+      list.resize(static_cast<size_t>(std::clamp<int64_t>(position(t) + 1, 0, keys)));
+      std::iota(list.begin(), list.end(), 0);
+    } else if (shape.lists == Lists::kMixed || shape.lists == Lists::kPrefix) {
       for (int64_t w = 0; w < shape.width; ++w) {
         list.push_back(keys == 0 || random->chance(4) ? random->pick(invalid) : random->below(keys));
       }

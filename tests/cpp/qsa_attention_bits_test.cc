@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "attention_bits.h"
@@ -50,6 +51,20 @@ const TokenCase kTokenCalls[] = {
      .lists = Lists::kPacked,
      .positions = Positions::kLast,
      .gate = Gate::kHeads},
+    {.requests = 2,
+     .queries = 150,
+     .width = 150,
+     .lists = Lists::kPrefix,
+     .positions = Positions::kLast,
+     .gate = Gate::kFeatures},
+    {.requests = 3,
+     .queries = 40,
+     .width = 150,
+     .lists = Lists::kPrefix,
+     .rows = Rows::kMapped,
+     .form = TokenForm::kPaged,
+     .page_size = 3},
+    {.queries = 1, .keys = 2051, .width = 2051, .lists = Lists::kPrefix, .positions = Positions::kLast},
 };
 
 class TokenBits : public testing::TestWithParam<Choice> {
@@ -102,13 +117,14 @@ TEST_P(TokenBits, AreTheSameInTheCallersWorkspace) {
 // ---- Forms ---------------------------------------------------------------------------------------------------------
 
 TEST_P(TokenBits, AreTheSameInEveryForm) {
-  for (int64_t queries : {1, 20}) {
+  for (const auto& [queries, lists] : {std::pair{1, Lists::kScattered}, std::pair{20, Lists::kScattered},
+                                       std::pair{1, Lists::kPrefix}, std::pair{20, Lists::kPrefix}}) {
     TokenCase c = {.requests = 2,
                    .queries = queries,
                    .keys = 620,
-                   .width = 600,
+                   .width = 620,
                    .count = 550,
-                   .lists = Lists::kScattered,
+                   .lists = lists,
                    .keys_of = {620, 590}};
     const Output want = make(c).run(context());
     for (const Rows rows : {Rows::kBatch, Rows::kPacked, Rows::kBoth}) {

@@ -46,6 +46,16 @@ std::vector<TokenCase> sparse_calls() {
                      .splits = rows == Rows::kBatch ? 0 : 3});
     }
   }
+  for (const TokenForm form : {TokenForm::kBatch, TokenForm::kPacked, TokenForm::kPaged}) {
+    all.push_back({.requests = 3,
+                   .queries = 70,
+                   .keys = 200,
+                   .width = 200,
+                   .lists = Lists::kPrefix,
+                   .form = form,
+                   .keys_of = {200, 129, 70},
+                   .positions = Positions::kScattered});
+  }
   all.push_back({.queries = 3, .keys = 1500, .width = 700, .form = TokenForm::kPaged, .page_size = 3});
   return all;
 }

@@ -135,10 +135,41 @@ std::vector<TokenCase> gates() {
   return all;
 }
 
+// Rows that list all they see, beside others: in runs, of several requests in turn, and too long for one chunk.
+std::vector<TokenCase> prefixes() {
+  std::vector<TokenCase> all;
+  for (const Rows rows : {Rows::kBatch, Rows::kPacked, Rows::kMapped, Rows::kBoth}) {
+    for (const TokenForm form : {TokenForm::kBatch, TokenForm::kPacked, TokenForm::kPaged}) {
+      for (const Positions positions : {Positions::kLast, Positions::kScattered}) {
+        all.push_back({.requests = 4,
+                       .queries = 31,
+                       .width = 150,
+                       .lists = Lists::kPrefix,
+                       .rows = rows,
+                       .rows_of = {31, 0, 9, 25},
+                       .form = form,
+                       .page_size = 24,
+                       .keys_of = {150, 90, 5, 129},
+                       .positions = positions,
+                       .lens_q = positions == Positions::kLast,
+                       .gate = positions == Positions::kLast ? Gate::kHeads : Gate::kFeatures,
+                       .layout = positions == Positions::kLast ? kStrided : cases::Layout::kDense});
+      }
+    }
+  }
+  for (int64_t n : {1, 2, 127, 128, 129, 260}) {
+    all.push_back({.requests = 2, .queries = n, .keys = n, .group = 5, .width = n, .lists = Lists::kPrefix});
+  }
+  all.push_back({.queries = 3, .keys = 2051, .dim = 8, .width = 2051, .lists = Lists::kPrefix});
+  all.push_back({.queries = 3, .keys = 200, .width = 200, .lists = Lists::kPrefix, .splits = 2});
+  return all;
+}
+
 class TokenGeometry : public testing::TestWithParam<TokenCase> {};
 INSTANTIATE_TEST_SUITE_P(Forms, TokenGeometry, testing::ValuesIn(forms()));
 INSTANTIATE_TEST_SUITE_P(Geometries, TokenGeometry, testing::ValuesIn(geometries()));
 INSTANTIATE_TEST_SUITE_P(Counts, TokenGeometry, testing::ValuesIn(counts()));
+INSTANTIATE_TEST_SUITE_P(Prefixes, TokenGeometry, testing::ValuesIn(prefixes()));
 INSTANTIATE_TEST_SUITE_P(Gates, TokenGeometry, testing::ValuesIn(gates()));
 
 TEST_P(TokenGeometry, MatchesTheOracle) {

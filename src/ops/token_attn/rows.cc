@@ -36,12 +36,14 @@ Row row_of(const Problem& p, int64_t r, const Owner& owner, const int32_t* count
   return row;
 }
 
-// Only where nothing is asked for that block attention does not do, like cutting lists into so many parts.
+// Only where nothing is asked for that block attention does not do, like cutting lists into so many parts. Ids that do not
+// count play no part, wherever they stand.
 bool is_dense(const Problem& p, int64_t r, const Row& row) {
   if (p.physical || p.splits != 0 || row.count == 0 || row.count != row.limit) return false;
-  const int32_t* const ids = p.ids + row_offset(p.rows, p.ids_row, r);
-  for (int64_t i = 0; i < row.count; ++i) {
-    if (ids[i * p.ids_entry] != i) return false;
+  TokenCursor cursor = tokens_of(p, r);
+  for (int64_t id = 0; id < row.count; ++id) {
+    advance(&cursor);
+    if (cursor.id != id) return false;
   }
   return true;
 }
