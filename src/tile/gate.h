@@ -37,11 +37,14 @@ struct ApplyGate {
     for (int d = 0; d < dim; d += kLanes) {
       const int n = dim - d < kLanes ? dim - d : kLanes;
       for (int i = 0; i < kLanes; ++i) x[i] = i < n ? to_float(gates[(d + i) * stride]) : 0.0f;
-      // 2^127 is as good as infinity here. A maximum with a NaN on the right is NaN.
+      // A maximum with a NaN on the right is NaN. What reaches 2^127 is taken for infinity.
       const vec exponent = Isa::max(Isa::set1(-127.0f), Isa::mul(Isa::load(x), Isa::set1(1.4426950408889634f)));
       const vec power = Isa::template exp2<true>(Isa::mul(exponent, Isa::set1(-1.0f)));
       Isa::store(x, Isa::add(power, Isa::set1(1.0f)));
-      for (int i = 0; i < n; ++i) out[d + i] = from_float<Out>(to_float(out[d + i]) / x[i]);
+      for (int i = 0; i < n; ++i) {
+        const float o = to_float(out[d + i]);
+        out[d + i] = from_float<Out>(x[i] >= 0x1p127f ? o * 0.0f : o / x[i]);
+      }
     }
   }
 };

@@ -81,11 +81,13 @@ Plan make_plan(const Problem& p, const Kernel& kernel, bool whole, int workers);
 
 // ---- Static, so that files built with ISA flags keep their own copies ----
 
-// Tokens of a chunk of this row; num_splits cuts evenly.
+// Tokens of a chunk of this row: where splits are asked for, each is cut into chunks that are no longer than others, so
+// that no sum becomes less accurate.
 static inline int64_t chunk_tokens(const Problem& p, const Row& row) {
-  if (p.splits == 0) return kChunkTokens;
-  const int64_t tokens = row.count / p.splits + (row.count % p.splits != 0 ? 1 : 0);
-  return tokens > 0 ? tokens : 1;
+  if (p.splits == 0 || row.count == 0) return kChunkTokens;
+  const int64_t split = row.count / p.splits + (row.count % p.splits != 0 ? 1 : 0);
+  const int64_t chunks = (split + kChunkTokens - 1) / kChunkTokens;
+  return (split + chunks - 1) / chunks;
 }
 
 }  // namespace tessera::token_attn
