@@ -64,6 +64,7 @@ typedef enum tessera_dtype TESSERA_ANY_INT {
   TESSERA_F16 = 2,
   TESSERA_F32 = 3,
   TESSERA_I32 = 4,
+  TESSERA_I8 = 5,
   TESSERA_OTHER_DTYPE = 99  // what a binding passes for a dtype that no operator takes
 } tessera_dtype;
 
@@ -402,6 +403,17 @@ typedef struct tessera_qsa_append_keys_args {
 TESSERA_API tessera_status tessera_qsa_append_keys(const tessera_qsa_append_keys_args* args,
                                                    const tessera_context* context);
 
+// Copies of keys in 8 bits, for tessera_qsa_select: scale = max|k| / 127, code = round(k / scale). A key that has no
+// such copy (NaN, infinity, a scale outside [2^-40, 2^40]) gets the scale NaN, and one of zeros the scale 0; both codes of
+// zeros. Of a cache, the rows that are new; any view of them will do.
+typedef struct tessera_qsa_screen_keys_args {
+  tessera_tensor keys;    // [..., D], rank 1 to 5; bf16, f16 or f32
+  tessera_tensor codes;   // int8 [..., D]
+  tessera_tensor scales;  // f32 [...]
+} tessera_qsa_screen_keys_args;
+TESSERA_API tessera_status tessera_qsa_screen_keys(const tessera_qsa_screen_keys_args* args,
+                                                   const tessera_context* context);
+
 // The tokens up to the row's position of each selected block, in the order of the ids, then those of the incomplete block
 // that the position lies in, unless an id has named it, then -1. Ids that are negative or begin after the position, and all
 // of a row with a negative position, give nothing.
@@ -486,6 +498,10 @@ typedef struct tessera_qsa_select_args {
   // int32 [B, Q, topk * bs + bs - 1] or [total_q, ...]: what tessera_qsa_expand_blocks makes of them at the rows' positions,
   // or at the last token of seq_lens_k, if that is before; of a row that belongs to no request nothing.
   tessera_tensor token_indices;
+  // Optional, together: what tessera_qsa_screen_keys makes of the keys. Rows of decode find by them which keys need not be
+  // read; the result is the same. With numbers that are not of these keys, blocks may be missed.
+  tessera_tensor screen_codes;   // int8, of k's shape
+  tessera_tensor screen_scales;  // f32, of k's shape without D
 } tessera_qsa_select_args;
 TESSERA_API tessera_status tessera_qsa_select(const tessera_qsa_select_args* args, const tessera_context* context);
 TESSERA_API tessera_status tessera_qsa_select_workspace_size(const tessera_qsa_select_args* args,

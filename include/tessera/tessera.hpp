@@ -100,6 +100,8 @@ template <>
 inline constexpr tessera_dtype dtype_of<float16> = TESSERA_F16;
 template <>
 inline constexpr tessera_dtype dtype_of<int32_t> = TESSERA_I32;
+template <>
+inline constexpr tessera_dtype dtype_of<int8_t> = TESSERA_I8;
 
 using Sizes = std::initializer_list<int64_t>;
 
@@ -480,6 +482,15 @@ inline void qsa_append_keys(const QsaAppendKeys& args, const Context& context = 
   detail::run(tessera_qsa_append_keys, args.c(), context);
 }
 
+struct QsaScreenKeys {
+  Tensor keys = {};
+  Tensor codes = {};
+  Tensor scales = {};
+};
+inline void qsa_screen_keys(const QsaScreenKeys& a, const Context& context = {}) {
+  detail::run(tessera_qsa_screen_keys, {a.keys, a.codes, a.scales}, context);
+}
+
 struct QsaExpandBlocks {
   Tensor block_ids = {};
   Tensor query_positions = {};
@@ -573,9 +584,11 @@ struct QsaSelect {
   int64_t topk = 512;
   Tensor indices = {};
   Tensor token_indices = {};
+  Tensor screen_codes = {};
+  Tensor screen_scales = {};
 
   // Points into this object.
-  tessera_qsa_select_args c() const { return {index.c(), topk, indices, token_indices}; }
+  tessera_qsa_select_args c() const { return {index.c(), topk, indices, token_indices, screen_codes, screen_scales}; }
 };
 inline void qsa_select(const QsaSelect& args, const Context& context = {}) {
   detail::run(tessera_qsa_select, args.c(), context);

@@ -113,6 +113,7 @@ const char* dtype_name(tessera_dtype dtype) {
     case TESSERA_F16: return "float16";
     case TESSERA_F32: return "float32";
     case TESSERA_I32: return "int32";
+    case TESSERA_I8: return "int8";
     case TESSERA_OTHER_DTYPE: break;
   }
   return "another dtype";
@@ -120,6 +121,7 @@ const char* dtype_name(tessera_dtype dtype) {
 
 int64_t dtype_size(tessera_dtype dtype) {
   switch (dtype) {
+    case TESSERA_I8: return 1;
     case TESSERA_BF16:
     case TESSERA_F16: return 2;
     case TESSERA_F32:

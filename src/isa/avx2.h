@@ -8,11 +8,12 @@
 #include <stdint.h>
 
 #include "core/number.h"
+#include "isa/code_bounds.h"
 #include "isa/exp2.h"
 
 namespace tessera {
 
-struct avx2 {
+struct avx2 : CodeBounds<avx2> {
   static constexpr int kLanes = 8;
   static constexpr int kRows = 6;
   static constexpr int kVecs = 2;

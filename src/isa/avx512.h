@@ -5,13 +5,14 @@
 
 #include "core/number.h"
 #include "isa/avx512_intrinsics.h"
+#include "isa/code_bounds.h"
 #include "isa/exp2.h"
 
 namespace tessera {
 
 // Self only names the struct that the functions are compiled for: avx512bf16 shares the text, not the object code.
 template <class Self>
-struct Avx512 {
+struct Avx512 : CodeBounds<Self> {
   static constexpr int kLanes = 16;
   static constexpr int kRows = 6;
   static constexpr int kVecs = 4;

@@ -138,6 +138,20 @@ struct scalar {
     for (int i = 0; i < n && i < kLanes; ++i) p[i] = from_float<Out>(a.x[i]);
   }
 
+  // to[i] += the sum over 4 heads h of max(0, factor[h] * (q[h] . codes[i]) + offset[h]), for 2 keys of n codes, a multiple
+  // of 16; rows of q are n apart. The dots are exact: n is at most 512.
+  static void add_bounds(const int8_t* const codes[2], const int16_t* q, int64_t n, const float* factor,
+                         const float* offset, float* to) {
+    for (int k = 0; k < 2; ++k) {
+      for (int h = 0; h < 4; ++h) {
+        int32_t dot = 0;
+        for (int64_t i = 0; i < n; ++i) dot += codes[k][i] * q[h * n + i];
+        const float x = static_cast<float>(dot) * factor[h] + offset[h];
+        to[k] += x > 0.0f ? x : 0.0f;
+      }
+    }
+  }
+
   static operand negate(operand a) { return -a; }
   static void prefetch(const void*) {}
 };

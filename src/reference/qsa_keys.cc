@@ -208,4 +208,21 @@ Status reference_qsa_expand_blocks(const tessera_qsa_expand_blocks_args& a) {
   return {};
 }
 
+Status reference_qsa_screen_keys(const tessera_qsa_screen_keys_args& a) {
+  const View keys(a.keys), codes(a.codes), scales(a.scales);
+  const int64_t dim = keys.last_size();
+  for (int64_t row = 0; dim > 0 && row < keys.elements() / dim; ++row) {
+    const std::vector<double> key = keys.row(row * dim, dim);
+    double most = 0;
+    for (const double x : key) most = std::isnan(x) || std::isnan(most) ? NAN : std::max(most, std::abs(x));
+    const double scale = static_cast<float>(most / 127);
+    const bool good = scale >= 0x1p-40 && scale <= 0x1p40;
+    scales.set(row, good || most == 0 ? scale : NAN);
+    for (int64_t i = 0; i < dim; ++i) {
+      codes.set(row * dim + i, good ? std::round(key[static_cast<size_t>(i)] / scale) : 0);
+    }
+  }
+  return {};
+}
+
 }  // namespace tessera

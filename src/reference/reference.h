@@ -24,6 +24,7 @@ Status reference_mass_select(const tessera_mass_select_args& args);
 Status reference_msa_block_scores(const tessera_msa_block_scores_args& args);
 Status reference_msa_select(const tessera_msa_select_args& args);
 Status reference_qsa_compress_keys(const tessera_qsa_compress_keys_args& args);
+Status reference_qsa_screen_keys(const tessera_qsa_screen_keys_args& args);
 Status reference_qsa_append_keys(const tessera_qsa_append_keys_args& args);
 Status reference_qsa_expand_blocks(const tessera_qsa_expand_blocks_args& args);
 Status reference_qsa_indexer_mqa_score(const tessera_qsa_indexer_mqa_score_args& args);

@@ -65,6 +65,7 @@ double View::load(int64_t offset) const {
     case TESSERA_BF16: return decode16(static_cast<const uint16_t*>(tensor_.data)[offset], kBf16Exponent);
     case TESSERA_F16: return decode16(static_cast<const uint16_t*>(tensor_.data)[offset], kF16Exponent);
     case TESSERA_F32: return static_cast<const float*>(tensor_.data)[offset];
+    case TESSERA_I8: return static_cast<const int8_t*>(tensor_.data)[offset];
     default: return static_cast<const int32_t*>(tensor_.data)[offset];
   }
 }
@@ -77,6 +78,7 @@ void View::set(int64_t index, double value) const {
     case TESSERA_BF16: static_cast<uint16_t*>(tensor_.data)[at] = encode16(value, kBf16Exponent); break;
     case TESSERA_F16: static_cast<uint16_t*>(tensor_.data)[at] = encode16(value, kF16Exponent); break;
     case TESSERA_F32: static_cast<float*>(tensor_.data)[at] = static_cast<float>(value); break;
+    case TESSERA_I8: static_cast<int8_t*>(tensor_.data)[at] = static_cast<int8_t>(value); break;
     default: static_cast<int32_t*>(tensor_.data)[at] = static_cast<int32_t>(value);
   }
 }

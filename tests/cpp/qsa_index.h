@@ -135,7 +135,7 @@ struct QsaIndex : QsaRows {
 
   tessera_qsa_indexer_mqa_score_args scores_args(const tessera_tensor& to) const { return {index(), to}; }
   tessera_qsa_select_args select_args(const tessera_tensor& ids, const tessera_tensor& tokens = {}) const {
-    return {index(), shape.topk, ids, tokens};
+    return {index(), shape.topk, ids, tokens, {}, {}};
   }
 
   TestTensor scores(const tessera_context& context = {}) const {

@@ -150,7 +150,7 @@ TEST_P(QsaBits, DoNotDependOnOtherRequestsAndRows) {
         if (one.seq_lens_k.ndim != 0) one.seq_lens_k = slice(one.seq_lens_k, 0, b, 1);
         const TestTensor scores(TESSERA_F32, {1, 1, c.keys}), ids(TESSERA_I32, {1, 1, c.topk});
         const tessera_qsa_indexer_mqa_score_args scores_args = {one, scores};
-        const tessera_qsa_select_args select_args = {one, c.topk, ids, {}};
+        const tessera_qsa_select_args select_args = {one, c.topk, ids, {}, {}, {}};
         const tessera_context with = context();
         ASSERT_EQ(tessera_qsa_indexer_mqa_score(&scores_args, &with), TESSERA_OK) << tessera_last_error();
         ASSERT_EQ(tessera_qsa_select(&select_args, &with), TESSERA_OK) << tessera_last_error();

@@ -147,6 +147,51 @@ TEST(QsaErrors, OfSelections) {
   invalid("token_indices", "overlaps itself", [](Args& a) { a.token_indices.stride[1] = 1; });
 }
 
+TEST(QsaErrors, OfScreens) {
+  const QsaIndex call({.requests = 2}, TESSERA_F32);
+  const TestTensor ids = call.indices_tensor();
+  const TestTensor codes(TESSERA_I8, {2, 40, 16}), scales(TESSERA_F32, {2, 40});
+  using Args = tessera_qsa_select_args;
+  const auto refuse = [&](tessera_status status, const char* argument, const char* text,
+                          const std::function<void(Args&)>& spoil) {
+    Args args = call.select_args(ids);
+    args.screen_codes = codes;
+    args.screen_scales = scales;
+    refused<Args>("qsa_select", tessera_qsa_select, args, {ids}, status, argument, text, spoil);
+  };
+  const auto wrong = TESSERA_INVALID_ARGUMENT;
+  refuse(wrong, "screen_codes", "together", [](Args& a) { a.screen_codes = {}; });
+  refuse(wrong, "screen_codes", "together", [](Args& a) { a.screen_scales = {}; });
+  refuse(wrong, "screen_codes", "has 2 axes", [](Args& a) { a.screen_codes.ndim = 2; });
+  refuse(wrong, "screen_codes", "axis 1", [](Args& a) { --a.screen_codes.shape[1]; });
+  refuse(wrong, "screen_codes", "stride", [](Args& a) { a.screen_codes.stride[2] = 2; });
+  refuse(wrong, "screen_scales", "axis 0", [](Args& a) { --a.screen_scales.shape[0]; });
+  refuse(wrong, "indices", "overlaps screen_scales", [](Args& a) { a.screen_scales.data = a.indices.data; });
+  refuse(TESSERA_TYPE_ERROR, "screen_codes", "int8", [](Args& a) { a.screen_codes.dtype = TESSERA_F16; });
+  refuse(TESSERA_TYPE_ERROR, "screen_scales", "float32", [](Args& a) { a.screen_scales.dtype = TESSERA_I32; });
+  refuse(TESSERA_TYPE_ERROR, "block_keys", "int8", [](Args& a) { a.index.k.dtype = TESSERA_I8; });
+}
+
+TEST(QsaErrors, OfScreenKeys) {
+  const TestTensor keys(TESSERA_F32, {5, 16}), codes(TESSERA_I8, {5, 16}), scales(TESSERA_F32, {5});
+  using Args = tessera_qsa_screen_keys_args;
+  const auto refuse = [&](tessera_status status, const char* argument, const char* text,
+                          const std::function<void(Args&)>& spoil) {
+    refused<Args>("qsa_screen_keys", tessera_qsa_screen_keys, {keys, codes, scales}, {codes, scales}, status, argument,
+                  text, spoil);
+  };
+  const auto wrong = TESSERA_INVALID_ARGUMENT;
+  refuse(wrong, "keys", "missing", [](Args& a) { a.keys = {}; });
+  refuse(wrong, "keys", "stride", [](Args& a) { a.keys.stride[1] = 2; });
+  refuse(wrong, "codes", "axis 0", [](Args& a) { --a.codes.shape[0]; });
+  refuse(wrong, "scales", "axis 0", [](Args& a) { --a.scales.shape[0]; });
+  refuse(wrong, "codes", "overlaps itself", [](Args& a) { a.codes.stride[0] = 1; });
+  refuse(wrong, "scales", "overlaps codes", [](Args& a) { a.scales.data = a.codes.data; });
+  refuse(TESSERA_TYPE_ERROR, "keys", "float32", [](Args& a) { a.keys.dtype = TESSERA_I8; });
+  refuse(TESSERA_TYPE_ERROR, "codes", "int8", [](Args& a) { a.codes.dtype = TESSERA_I32; });
+  refuse(TESSERA_TYPE_ERROR, "scales", "float32", [](Args& a) { a.scales.dtype = TESSERA_BF16; });
+}
+
 TEST(QsaErrors, OfIntervals) {
   const Prefill call({.weights = true}, TESSERA_F32);
   const TestTensor to = call.scores_tensor();

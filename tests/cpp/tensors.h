@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/check.h"
 #include "core/number.h"
 #include "random.h"
 #include "reference/view.h"
@@ -164,7 +165,7 @@ class TestTensor {
   }
 
  private:
-  size_t item() const { return view_.dtype == TESSERA_F32 || view_.dtype == TESSERA_I32 ? 4 : 2; }
+  size_t item() const { return static_cast<size_t>(dtype_size(view_.dtype)); }
   static const void* sentinel() {
     static const uint32_t pattern = 0x7fa57fa5;
     return &pattern;

@@ -172,6 +172,27 @@ void take_scores(const tessera_tensor& t, bool packed, Problem* p) {
   finish(p);
 }
 
+// Hints, which count where screen.h can make something of them.
+void check_screen(const tessera_qsa_select_args& a, Checker* c, Problem* p) {
+  const tessera_tensor &codes = a.screen_codes, &scales = a.screen_scales, &k = a.index.k;
+  c->require(given(codes) == given(scales),
+             [] { return invalid("screen_codes and screen_scales are given together or not at all"); });
+  if (!c->ok() || !given(codes)) return;
+  c->tensor("screen_codes", codes, "as block_keys", {k.ndim}, {TESSERA_I8});
+  c->tensor("screen_scales", scales, "as block_keys without D", {k.ndim - 1}, {TESSERA_F32});
+  c->unit_feature("screen_codes", codes);
+  for (int i = 0; i < k.ndim; ++i) c->axis("screen_codes", codes, i, k.shape[i], "as block_keys");
+  for (int i = 0; i + 1 < k.ndim; ++i) c->axis("screen_scales", scales, i, k.shape[i], "as block_keys");
+  const bool fits = p->dim % 16 == 0 && p->dim <= kScreenDim && p->heads <= kScreenHeads;
+  if (!c->ok() || !fits) return;
+  const bool paged = p->pages.table != nullptr;
+  const auto view = [&](const tessera_tensor& t) {
+    return KeyView{t.data, paged ? 0 : t.stride[0], paged ? t.stride[0] : 0, t.stride[1], 0};
+  };
+  p->codes = view(codes);
+  p->scales = view(scales);
+}
+
 }  // namespace
 
 Status check(const tessera_qsa_indexer_mqa_score_args& a, Problem* p) {
@@ -220,6 +241,11 @@ Status check(const tessera_qsa_select_args& a, Problem* p) {
     p->tokens_stride = row_strides(t, packed);
     p->tokens_entry = t.stride[packed ? 1 : 2];
   }
+  if (c.ok()) check_screen(a, &c, p);
+  c.disjoint("indices", a.indices, "screen_codes", a.screen_codes);
+  c.disjoint("indices", a.indices, "screen_scales", a.screen_scales);
+  c.disjoint("token_indices", a.token_indices, "screen_codes", a.screen_codes);
+  c.disjoint("token_indices", a.token_indices, "screen_scales", a.screen_scales);
   if (!c.ok()) return c.take();
   p->selects = true;
   p->topk = a.topk;

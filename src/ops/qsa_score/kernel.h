@@ -8,7 +8,8 @@
 // AVX2, 4 heads, D = 128: a row and 8 keys are 512 multiply-adds, 256 cycles; the sum takes 8 and the sink some 5. The scores
 // of a row are 4 bytes a key, written once. A lone row of 4 heads spends half its time packing keys.
 //
-// Keys that no row of the tile sees are not computed; where all rows see all of them nothing is masked.
+// Keys that no row of the tile sees are not computed; where all rows see all of them nothing is masked. Of one or two rows,
+// keys that screen.h says cannot be among the best are neither read nor computed, once the rows have bars.
 #ifndef TESSERA_OPS_QSA_SCORE_KERNEL_H_
 #define TESSERA_OPS_QSA_SCORE_KERNEL_H_
 
@@ -16,6 +17,7 @@
 
 #include "ops/expand_blocks/expand.h"
 #include "ops/qsa_score/plan.h"
+#include "ops/qsa_score/screen.h"
 #include "tile/best.h"
 #include "tile/head_sums.h"
 #include "tile/scores.h"
@@ -46,6 +48,8 @@ struct QsaScore {
     int64_t begin, end;
     const In* row[kKeyTile];
     uint8_t place[kKeyTile];  // key `begin` + place[i]
+    int32_t id[kKeyTile];
+    bool sparse;  // key id[i], whether a row sees it or not
     int count;
   };
 
@@ -100,11 +104,62 @@ struct QsaScore {
     }
     if (first == last) return;
     load_rows();
-    Keys keys;
+    const bool screens = p.codes.data != nullptr && rows() <= kScreenRows && load_screen();
+    Keys keys, few;
+    few.count = 0;
+    few.sparse = true;
+    keys.sparse = false;
+    float bars[kScreenRows];
+    const auto take = [&](const In* key, int64_t id) {
+      if (few.count == kKeyTile) score_few(&few);
+      few.row[few.count] = key;
+      few.id[few.count++] = static_cast<int32_t>(id);
+    };
     for (int64_t begin = first; begin < last; begin += kKeyTile) {
-      locate(row(0), begin, begin + kKeyTile < last ? begin + kKeyTile : last, &keys);
+      const int64_t end = begin + kKeyTile < last ? begin + kKeyTile : last;
+      if (screens && load_bars(bars)) {
+        screen().pick(row(0).request, begin, static_cast<int>(end - begin), rows(), bars, take);
+        continue;
+      }
+      locate(row(0), begin, end, &keys);
       score_keys(keys, see(keys));
     }
+    score_few(&few);
+  }
+
+  // The bars that bounds must be above; false: some row has none yet.
+  bool load_bars(float* bars) const {
+    bool all = true;
+    for (int64_t t = 0; t < rows(); ++t) {
+      bars[t] = needs_scores(p, row(t)) ? shared_bar(best(t).head()->bar, task.bars + t) : INFINITY;
+      all = all && bars[t] == bars[t];
+    }
+    return all;
+  }
+
+  // Keys of several tiles that passed the screen.
+  void score_few(Keys* few) const {
+    if (few->count == 0) return;
+    int64_t active = 0;
+    for (int64_t t = 0; t < rows(); ++t) {
+      at<int32_t>(plan.scratch.low)[t] = 0;
+      at<int32_t>(plan.scratch.high)[t] = few->count;
+      at<int32_t>(plan.scratch.active)[active] = static_cast<int32_t>(t);
+      active += needs_scores(p, row(t)) ? 1 : 0;
+    }
+    score_keys(*few, active);
+    few->count = 0;
+  }
+
+  Screen<Isa, In> screen() const { return {p, scratch + plan.scratch.screen}; }
+
+  bool load_screen() const {
+    bool all = true;
+    for (int64_t t = 0; t < rows(); ++t) {
+      const In* const q = static_cast<const In*>(p.q) + row_offset(p.rows, p.q_stride, first_row() + t);
+      if (needs_scores(p, row(t))) all = all && screen().load_row(t, q, weights(t));
+    }
+    return all;
   }
 
   // Keys [begin, end) of the row's request. Those of a request without pages are counted from its first on.
@@ -195,6 +250,10 @@ struct QsaScore {
   template <class Use>
   void for_each_run(const Keys& keys, int64_t t, const Use& use) const {
     const int high = at<int32_t>(plan.scratch.high)[t];
+    for (int i = 0; keys.sparse && i < keys.count; ++i) {
+      if (keys.id[i] >= row(t).begin && keys.id[i] < row(t).end) use(i, i + 1, keys.id[i]);
+    }
+    if (keys.sparse) return;
     for (int i = at<int32_t>(plan.scratch.low)[t]; i < high;) {
       int end = keys.count == keys.end - keys.begin ? high : i + 1;
       while (end < high && keys.place[end] == keys.place[end - 1] + 1) ++end;
@@ -274,7 +333,7 @@ struct QsaScore {
 
   static void write(const Problem& p, const Plan& plan, int64_t tile, const char* chunks, size_t stride,
                     char* scratch) {
-    const Task task = {tile, 0, 0, nullptr};
+    const Task task = {tile, 0, 0, nullptr, nullptr};
     const QsaScore self{p, plan, task, scratch};
     const Best<Isa> list = {p.topk, plan.best_capacity, NAN, scratch + plan.scratch.list};
     for (int64_t t = 0; t < self.rows(); ++t) {

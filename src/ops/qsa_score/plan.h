@@ -1,5 +1,5 @@
-// How a checked call is cut into tasks. A function of the problem, the variant and whether this call does the whole work;
-// no choice here changes a bit of the result, except through the variant.
+// How a checked call is cut into tasks. A function of the problem, the variant, whether this call does the whole work and,
+// where keys are screened, the number of workers; no choice here changes a bit of the result, except through the variant.
 #ifndef TESSERA_OPS_QSA_SCORE_PLAN_H_
 #define TESSERA_OPS_QSA_SCORE_PLAN_H_
 
@@ -21,6 +21,8 @@ constexpr int64_t kSplitTiles = 32;
 constexpr int64_t kChunkKeys = 4096;
 // And no more chunks than whose lists take so much.
 constexpr int64_t kSplitBytes = int64_t{16} << 20;
+// Tiles of so few rows are screened, if there are codes.
+constexpr int64_t kScreenRows = 2;
 
 // Offsets of one worker's arrays in its scratch, in bytes. T = rows of a tile.
 struct Scratch {
@@ -33,6 +35,7 @@ struct Scratch {
   size_t packed;   // one key tile
   size_t best;     // lists [T] of tile/best.h, if the call selects and has one chunk
   size_t list;     // one more
+  size_t screen;   // the rows of screen.h
   size_t bytes;
 };
 
@@ -48,6 +51,7 @@ struct Plan {
   Scratch scratch;
   // Offsets in the workspace, in bytes.
   size_t best;     // lists [tiles][chunks][T], where there are more chunks than one
+  size_t bars;     // int32 [tiles][kScreenRows], if there are codes: what the chunks of a tile tell each other
   size_t workers;  // [workers][scratch.bytes]
   size_t bytes;
 };
@@ -58,6 +62,7 @@ struct Task {
   int64_t tile;
   int64_t begin, end;
   char* best;
+  int32_t* bars;  // of the tile
 };
 
 // The steps of a call for one ISA and dtype, and the numbers of the ISA struct that a plan needs.

@@ -56,6 +56,8 @@ struct Problem {
   KeyView k;
   Paging pages;
   Visibility visibility;
+  KeyView codes;  // no data: keys are not screened
+  KeyView scales;
 
   bool selects;   // the topk best keys, else scores
   float* scores;  // [R][columns]
@@ -89,6 +91,14 @@ static inline int64_t tile_end(const Problem& p, int64_t i) {
 static inline int64_t list_entries(const Problem& p, int64_t keys) {
   return (p.topk < keys / 3 ? 3 * p.topk : keys) + kListSlack;
 }
+
+// What screen.h is made for.
+constexpr int64_t kScreenDim = 512;
+constexpr int64_t kScreenHeads = 1024;
+
+// For screen.h: heads in fours, and what a row takes.
+static inline int64_t screen_heads(const Problem& p) { return (p.heads + 3) / 4 * 4; }
+static inline int64_t screen_row_bytes(const Problem& p) { return screen_heads(p) * (2 * p.dim + 8); }
 
 // Whether a row's keys must be scored.
 static inline bool needs_scores(const Problem& p, const Row& row) {

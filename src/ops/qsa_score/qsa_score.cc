@@ -36,6 +36,8 @@ Status run(const Problem& problem, const tessera_context& context) {
     plan.kernel->write(p, plan, tile, lists(tile, scratch), chunk_bytes, scratch);
   };
 
+  auto* const bars = reinterpret_cast<int32_t*>(base + plan.bars);
+  if (p.codes.data != nullptr) std::fill_n(bars, p.tiles * kScreenRows, 0);
   executor.parallel_for(
       p.tiles * plan.chunks,
       [&](int64_t i, int worker) {
@@ -46,7 +48,7 @@ Status run(const Problem& problem, const tessera_context& context) {
         const int64_t end = !last ? begin + plan.chunk_keys : p.selects ? std::max(begin, p.most_keys) : p.columns;
         char* const scratch = scratch_of(worker);
         char* const best = lists(tile, scratch) + static_cast<size_t>(chunk) * chunk_bytes;
-        plan.kernel->score(p, plan, {tile, begin, end, best}, scratch);
+        plan.kernel->score(p, plan, {tile, begin, end, best, bars + tile * kScreenRows}, scratch);
         if (p.selects && plan.chunks == 1) write(tile, scratch);
       },
       "score");
