@@ -33,7 +33,7 @@ from tessera._qsa_index import (
     qsa_select_tokens,
     topk_blocks,
 )
-from tessera._qsa_keys import qsa_append_keys, qsa_compress_keys, qsa_expand_blocks
+from tessera._qsa_keys import qsa_append_keys, qsa_compress_keys, qsa_expand_blocks, qsa_screen_keys
 
 __all__ = [
     "__version__",
@@ -63,6 +63,7 @@ __all__ = [
     "qsa_mqa",
     "qsa_mqa_decode",
     "qsa_mqa_prefill",
+    "qsa_screen_keys",
     "qsa_select",
     "qsa_select_tokens",
     "qsa_sparse_attention",

@@ -170,6 +170,7 @@ def qsa_select(
     score_scale: float | None = None,
     weights: Any = None,
     seq_lens_k: Any = None,
+    screen: tuple[Array, Array] | None = None,
     backend: str = "native",
 ) -> Array:
     """The K = budget // bs best blocks of every row by the scores of `qsa_indexer_mqa_score`, which are not stored.
@@ -182,6 +183,8 @@ def qsa_select(
         budget: tokens of the selected blocks, at least block_size.
         block_table, page_size, cu_seqlens_q, token_to_req, num_requests, query_positions, seq_lens_q, block_size, scale,
             score_scale, weights, seq_lens_k, backend: as in `qsa_indexer_mqa_score`.
+        screen: codes int8 and scales f32 that `qsa_screen_keys` made of block_keys, kept beside them. Decode then reads
+            only the keys that may be selected; the result has the same bits. Other numbers may lose blocks.
 
     Returns:
         int32 [B, Q, K] or [R, K] of q_idx's kind: ascending ids within the request, left-packed, then -1.
@@ -193,7 +196,7 @@ def qsa_select(
     """
     return _core.qsa_select(
         q_idx, block_keys, budget, block_table, page_size, cu_seqlens_q, token_to_req, num_requests, query_positions,
-        seq_lens_q, block_size, scale, score_scale, weights, seq_lens_k, backend,
+        seq_lens_q, block_size, scale, score_scale, weights, seq_lens_k, screen, backend,
     )  # fmt: skip
 
 
@@ -214,6 +217,7 @@ def qsa_select_tokens(
     score_scale: float | None = None,
     weights: Any = None,
     seq_lens_k: Any = None,
+    screen: tuple[Array, Array] | None = None,
     backend: str = "native",
 ) -> Array:
     """The tokens of the blocks that `qsa_select` takes, and those of the row's incomplete last block, in one step.
@@ -232,7 +236,7 @@ def qsa_select_tokens(
     """
     return _core.qsa_select_tokens(
         q_idx, block_keys, budget, block_table, page_size, cu_seqlens_q, token_to_req, num_requests, query_positions,
-        seq_lens_q, block_size, scale, score_scale, weights, seq_lens_k, backend,
+        seq_lens_q, block_size, scale, score_scale, weights, seq_lens_k, screen, backend,
     )  # fmt: skip
 
 

@@ -137,6 +137,28 @@ def qsa_append_keys(
     )  # fmt: skip
 
 
+def qsa_screen_keys(
+    keys: Array, *, out: tuple[Array, Array] | None = None, backend: str = "native"
+) -> tuple[Array, Array]:
+    """Copies of compressed keys in 8 bits, by which `qsa_select` passes over keys that it need not read.
+
+    Of each key scale = max |k| / 127 and code = round(k / scale). A key with NaN or Inf, or with a scale outside
+    [2^-40, 2^40], has scale NaN and is always scored; one of zeros has scale 0.
+
+    Args:
+        keys: [..., D], up to five axes, bf16, f16 or f32, D of stride 1: of a cache, the rows that are new will do.
+        out: (codes, scales) to write instead of new ones, any strides but 1 along D: the same rows of their caches.
+        backend: "native" or "reference".
+
+    Returns:
+        (codes, scales): int8 [..., D] and f32 [...] of keys' kind, or out.
+
+    Raises:
+        ValueError: shape, layout, device or overlap; TypeError: dtype or type of an argument.
+    """
+    return _core.qsa_screen_keys(keys, out, backend)
+
+
 def qsa_expand_blocks(block_ids: Array, query_positions: Any, *, block_size: int = 4, backend: str = "native") -> Array:
     """The tokens of selected blocks: what sparse attention over tokens takes.
 

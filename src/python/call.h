@@ -15,6 +15,7 @@ namespace tessera::python {
 constexpr char kFloats[] = "bfloat16, float16 or float32";
 constexpr char kF32[] = "float32";
 constexpr char kI32[] = "int32";
+constexpr char kI8[] = "int8";
 
 using Shape = std::vector<int64_t>;
 

@@ -65,10 +65,17 @@ nb::object qsa_indexer_mqa_score(nb::handle q_idx, nb::handle block_keys, nb::ha
 
 // The lists of `budget` tokens' blocks; of those tokens themselves, and of the tail, if `tokens`.
 nb::object select(const char* op, bool tokens, nb::handle q_idx, nb::handle block_keys, nb::handle budget,
-                  const LayoutArguments& layout, nb::handle backend) {
+                  const LayoutArguments& layout, nb::handle screen, nb::handle backend) {
   Call call(op, backend);
   tessera_qsa_select_args args{};
   args.index = index_inputs(call, q_idx, block_keys, layout);
+  if (!screen.is_none()) {
+    if (!PyTuple_Check(screen.ptr()) || PyTuple_GET_SIZE(screen.ptr()) != 2) {
+      refuse(PyExc_TypeError, {op, "screen"}, "is no pair of codes and scales");
+    }
+    args.screen_codes = call.part({op, "screen_codes"}, screen[0], kI8);
+    args.screen_scales = call.part({op, "screen_scales"}, screen[1], kF32);
+  }
   const int64_t block = args.index.block_size;
   const int64_t count = call.positive("budget", budget);
   args.topk = count / block;
@@ -86,22 +93,23 @@ nb::object select(const char* op, bool tokens, nb::handle q_idx, nb::handle bloc
 nb::object qsa_select(nb::handle q_idx, nb::handle block_keys, nb::handle budget, nb::handle block_table,
                       nb::handle page_size, nb::handle cu_seqlens_q, nb::handle token_to_req, nb::handle num_requests,
                       nb::handle query_positions, nb::handle seq_lens_q, nb::handle block_size, nb::handle scale,
-                      nb::handle score_scale, nb::handle weights, nb::handle seq_lens_k, nb::handle backend) {
+                      nb::handle score_scale, nb::handle weights, nb::handle seq_lens_k, nb::handle screen,
+                      nb::handle backend) {
   return select("qsa_select", false, q_idx, block_keys, budget,
                 {block_table, page_size, cu_seqlens_q, token_to_req, num_requests, query_positions, seq_lens_q,
                  block_size, scale, score_scale, weights, seq_lens_k},
-                backend);
+                screen, backend);
 }
 
 nb::object qsa_select_tokens(nb::handle q_idx, nb::handle block_keys, nb::handle budget, nb::handle block_table,
                              nb::handle page_size, nb::handle cu_seqlens_q, nb::handle token_to_req,
                              nb::handle num_requests, nb::handle query_positions, nb::handle seq_lens_q,
                              nb::handle block_size, nb::handle scale, nb::handle score_scale, nb::handle weights,
-                             nb::handle seq_lens_k, nb::handle backend) {
+                             nb::handle seq_lens_k, nb::handle screen, nb::handle backend) {
   return select("qsa_select_tokens", true, q_idx, block_keys, budget,
                 {block_table, page_size, cu_seqlens_q, token_to_req, num_requests, query_positions, seq_lens_q,
                  block_size, scale, score_scale, weights, seq_lens_k},
-                backend);
+                screen, backend);
 }
 
 nb::object qsa_mqa_prefill(nb::handle q, nb::handle k, nb::handle row_starts, nb::handle row_ends,

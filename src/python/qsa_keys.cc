@@ -69,6 +69,26 @@ nb::object qsa_append_keys(nb::handle raw_keys, nb::handle seq_lens, nb::handle 
   return nb::none();
 }
 
+nb::object qsa_screen_keys(nb::handle keys, nb::handle out, nb::handle backend) {
+  Call call("qsa_screen_keys", backend);
+  tessera_qsa_screen_keys_args args{};
+  args.keys = call.input("keys", keys, kFloats);
+  const Shape shape(args.keys.shape, args.keys.shape + args.keys.ndim);
+  const bool given = !out.is_none();
+  if (given && (!PyTuple_Check(out.ptr()) || PyTuple_GET_SIZE(out.ptr()) != 2)) {
+    refuse(PyExc_TypeError, {call.op(), "out"}, "is no pair of codes and scales");
+  }
+  const nb::object codes_out = given ? nb::object(out[0]) : nb::none();
+  const nb::object scales_out = given ? nb::object(out[1]) : nb::none();
+  const Call::Output codes = call.output("codes", codes_out, kI8, shape, TESSERA_I8);
+  const Call::Output scales =
+      call.output("scales", scales_out, kF32, Shape(shape.begin(), shape.end() - 1), TESSERA_F32);
+  args.codes = codes.view;
+  args.scales = scales.view;
+  call.run(tessera_qsa_screen_keys, args);
+  return nb::make_tuple(call.result(codes), call.result(scales));
+}
+
 nb::object qsa_expand_blocks(nb::handle block_ids, nb::handle query_positions, nb::handle block_size,
                              nb::handle backend) {
   Call call("qsa_expand_blocks", backend);
@@ -93,6 +113,7 @@ nb::object qsa_expand_blocks(nb::handle block_ids, nb::handle query_positions, n
 void bind_qsa_keys(nb::module_& m) {
   bind(m, "qsa_compress_keys", qsa_compress_keys);
   bind(m, "qsa_append_keys", qsa_append_keys);
+  bind(m, "qsa_screen_keys", qsa_screen_keys);
   bind(m, "qsa_expand_blocks", qsa_expand_blocks);
 }
 

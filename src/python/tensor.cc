@@ -98,6 +98,7 @@ tessera_dtype dtype_of(const nb::dlpack::dtype& t) {
   if (t.code == static_cast<uint8_t>(Code::Float) && t.bits == 16) return TESSERA_F16;
   if (t.code == static_cast<uint8_t>(Code::Float) && t.bits == 32) return TESSERA_F32;
   if (t.code == static_cast<uint8_t>(Code::Int) && t.bits == 32) return TESSERA_I32;
+  if (t.code == static_cast<uint8_t>(Code::Int) && t.bits == 8) return TESSERA_I8;
   return TESSERA_OTHER_DTYPE;
 }
 
@@ -139,6 +140,7 @@ tessera_dtype dtype_of(const ArrayInterface& a, nb::handle array) {
   if (a.typekind == 'f' && a.itemsize == 4) return TESSERA_F32;
   if (a.typekind == 'f' && a.itemsize == 2) return TESSERA_F16;
   if (a.typekind == 'i' && a.itemsize == 4) return TESSERA_I32;
+  if (a.typekind == 'i' && a.itemsize == 1) return TESSERA_I8;
   if (a.typekind == 'V' && a.itemsize == 2 && is_bfloat16(array)) return TESSERA_BF16;
   return TESSERA_OTHER_DTYPE;
 }
@@ -255,6 +257,7 @@ const char* dtype_name(tessera_dtype dtype) {
     case TESSERA_F16: return "float16";
     case TESSERA_F32: return "float32";
     case TESSERA_I32: return "int32";
+    case TESSERA_I8: return "int8";
     default: return "unknown";
   }
 }

@@ -259,3 +259,38 @@ def test_the_threads_change_no_bit():
             assert same_bits(tessera.qsa_select(p.q, p.k, **p.options), want)
     finally:
         tessera.set_num_threads(before)
+
+
+# ---- screen ----
+
+
+@pytest.mark.parametrize("kind", ["numpy", "torch"])
+def test_screened_selections_are_the_same(kind: str) -> None:
+    rng = np.random.default_rng(5)
+    q = as_kind(kind, rng.standard_normal((2, 1, 4, 32)).astype(np.float32))
+    k = as_kind(kind, rng.standard_normal((2, 900, 32)).astype(np.float32))
+    options = {"budget": 36, "query_positions": np.full((2, 1), 3599, np.int32)}
+    screen = tessera.qsa_screen_keys(k)
+    assert str(screen[0].dtype).endswith("int8")
+    assert [tuple(t.shape) for t in screen] == [(2, 900, 32), (2, 900)]
+    for select in (tessera.qsa_select, tessera.qsa_select_tokens):
+        assert same_bits(select(q, k, screen=screen, **options), select(q, k, **options))
+    part = (screen[0][:, 10:20], screen[1][:, 10:20])
+    before = [np.asarray(t).copy() for t in screen]
+    part[0][:], part[1][:] = 0, 0
+    tessera.qsa_screen_keys(k[:, 10:20], out=part)
+    for got, want in zip(screen, before, strict=True):
+        np.testing.assert_array_equal(np.asarray(got), want)
+
+
+def test_a_screen_is_a_pair_of_int8_and_float32() -> None:
+    q, k = np.ones((1, 1, 4, 16), np.float32), np.ones((1, 8, 16), np.float32)
+    codes, scales = tessera.qsa_screen_keys(k)
+    with pytest.raises(TypeError, match="^qsa_select: screen is no pair"):
+        tessera.qsa_select(q, k, screen=codes)
+    with pytest.raises(TypeError, match="^qsa_select: screen_codes is float32; expected int8"):
+        tessera.qsa_select(q, k, screen=(k, scales))
+    with pytest.raises(ValueError, match="^qsa_select: screen_scales .* has size 7"):
+        tessera.qsa_select(q, k, screen=(codes, scales[:, 1:]))
+    with pytest.raises(TypeError, match="^qsa_screen_keys: keys is int8"):
+        tessera.qsa_screen_keys(codes)

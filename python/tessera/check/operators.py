@@ -25,7 +25,7 @@ from tessera.check.qsa_index import (
     qsa_select,
     topk_blocks,
 )
-from tessera.check.qsa_keys import qsa_append_keys, qsa_compress_keys, qsa_expand_blocks
+from tessera.check.qsa_keys import qsa_append_keys, qsa_compress_keys, qsa_expand_blocks, qsa_screen_keys
 from tessera.check.selection import selection_share
 
 # ---- Merging -----------------------------------------------------------------------------------------------------------
@@ -172,6 +172,7 @@ OPERATORS: dict[str, Callable[[str], Iterator[Case]]] = {
     "qsa_compress_keys": qsa_compress_keys,
     "qsa_append_keys": qsa_append_keys,
     "qsa_expand_blocks": qsa_expand_blocks,
+    "qsa_screen_keys": qsa_screen_keys,
     "qsa_sparse_attention": qsa_sparse_attention,
     "cp_merge": _cp_merge,
     "merge_states": _merge_states,

@@ -129,6 +129,11 @@ def qsa_select(dtype: str) -> Iterator[Case]:
             return scores
 
         yield Case(s.name, call, truth, _judge_lists)
+        yield Case(s.name + ", screened", functools.partial(_screened, call, k), truth, _judge_lists)
+
+
+def _screened(call: Any, keys: np.ndarray) -> Any:
+    return call(screen=tessera.qsa_screen_keys(keys))
 
 
 def _judge_lists(got: Any, truth: Truth) -> float:

@@ -151,6 +151,19 @@ def qsa_append_keys(dtype: str) -> Iterator[Case]:
         yield Case(s.name, run, functools.partial(truth, s, inputs), functools.partial(judge_keys, s, dtype))
 
 
+def qsa_screen_keys(dtype: str) -> Iterator[Case]:
+    for shape in ((300, 128), (3, 5, 7, 19)):
+        keys = normal(np.random.default_rng(len(shape)), shape, dtype)
+        call = functools.partial(tessera.qsa_screen_keys, keys)
+        yield Case(f"{len(shape)} axes", call, functools.partial(call, backend="reference"), _judge_screens)
+
+
+def _judge_screens(got: Any, want: Any) -> float:
+    """Codes may differ by one where a feature is halfway between two."""
+    off = np.abs(got[0].astype(int) - want[0].astype(int))
+    return 0.0 if off.max() <= 1 and off.mean() < 1e-3 and np.array_equal(got[1], want[1]) else np.inf
+
+
 # Leading axes, K, bs.
 LISTS = {"model": ((40,), 512, 4), "axes": ((2, 3, 2), 9, 4), "odd": ((5, 7), 6, 3), "blocks of 1": ((30,), 20, 1)}
 
