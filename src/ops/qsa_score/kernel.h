@@ -15,10 +15,9 @@
 
 #include <math.h>
 
-#include "ops/expand_blocks/expand.h"
 #include "ops/qsa_score/plan.h"
 #include "ops/qsa_score/screen.h"
-#include "tile/best.h"
+#include "ops/qsa_score/tile.h"
 #include "tile/head_sums.h"
 #include "tile/scores.h"
 
@@ -26,41 +25,24 @@ namespace tessera::qsa_score {
 
 // In: element type of q and k.
 template <class Isa, class In>
-struct QsaScore {
+struct QsaScore : Tile<Isa, In> {
   using vec = typename Isa::vec;
   using operand = typename Isa::operand;
   using S = TileScores<Isa, In>;
   using Sums = HeadSums<Isa>;
   static constexpr int kLanes = Isa::kLanes;
 
-  const Problem& p;
-  const Plan& plan;
-  const Task& task;
-  char* scratch;
+  using Base = Tile<Isa, In>;
+  using Keys = typename Base::Keys;
+  using Base::best, Base::first_row, Base::locate, Base::p, Base::plan, Base::row, Base::rows, Base::scratch,
+      Base::task;
 
   template <class T>
   T* at(size_t offset) const {
     return reinterpret_cast<T*>(scratch + offset);
   }
 
-  // The part of a key tile that exists: all of it, but for keys behind invalid pages.
-  struct Keys {
-    int64_t begin, end;
-    const In* row[kKeyTile];
-    uint8_t place[kKeyTile];  // key `begin` + place[i]
-    int32_t id[kKeyTile];
-    bool sparse;  // key id[i], whether a row sees it or not
-    int count;
-  };
-
   // ---- Rows ---------------------------------------------------------------------------------------------------------
-
-  int64_t first_row() const { return tile_begin(p, task.tile); }
-  int64_t rows() const { return tile_end(p, task.tile) - first_row(); }
-  const Row& row(int64_t t) const { return p.table[first_row() + t]; }
-  Best<Isa> best(int64_t t) const {
-    return {p.topk, plan.best_capacity, NAN, task.best + static_cast<size_t>(t) * plan.best_bytes};
-  }
 
   void load_rows() const {
     operand* to = at<operand>(plan.scratch.q);
@@ -160,14 +142,6 @@ struct QsaScore {
       if (needs_scores(p, row(t))) all = all && screen().load_row(t, q, weights(t));
     }
     return all;
-  }
-
-  // Keys [begin, end) of the row's request. Those of a request without pages are counted from its first on.
-  void locate(const Row& r, int64_t begin, int64_t end, Keys* keys) const {
-    keys->begin = begin;
-    keys->end = end;
-    keys->count = locate_keys(p.k, p.pages, Sequence{}, r.request, 0, begin, static_cast<int>(end - begin), keys->row,
-                              keys->place);
   }
 
   // Notes which rows see which of the keys, and returns how many rows see some. The others have nothing there.
@@ -291,62 +265,11 @@ struct QsaScore {
     for (int64_t i = begin; i < end; ++i) to[i * p.scores_column] = -INFINITY;
   }
 
-  // ---- Lists --------------------------------------------------------------------------------------------------------
-
-  // The keys that a row sees, where these are not more than it keeps.
-  void list_all(const Row& r, const Best<Isa>& list) const {
-    list.clear();
-    Keys keys;
-    for (int64_t begin = r.begin; begin < r.end; begin += kKeyTile) {
-      locate(r, begin, begin + kKeyTile < r.end ? begin + kKeyTile : r.end, &keys);
-      for (int i = 0; i < keys.count; ++i) list.append(static_cast<int32_t>(begin + keys.place[i]));
-    }
-  }
-
-  // The best keys of a row from those of its chunks.
-  void merge(int64_t t, const char* chunks, size_t stride, const Best<Isa>& list) const {
-    list.clear();
-    for (int64_t c = 0; c < plan.chunks; ++c) {
-      const char* data = chunks + static_cast<size_t>(c) * stride + static_cast<size_t>(t) * plan.best_bytes;
-      list.merge({p.topk, plan.best_capacity, NAN, const_cast<char*>(data)});
-    }
-    list.reduce();
-  }
-
-  void write_list(int64_t t, const Best<Isa>& list) const {
-    const int64_t r = first_row() + t;
-    const int64_t count = list.head()->count;
-    if (p.ids != nullptr) {
-      int32_t* const to = p.ids + row_offset(p.rows, p.ids_stride, r);
-      for (int64_t i = 0; i < p.topk; ++i) to[i * p.ids_entry] = i < count ? list.ids()[i] : -1;
-    }
-    if (p.tokens != nullptr) {
-      for (int64_t i = count; i < p.topk; ++i) list.ids()[i] = -1;
-      int32_t* const to = p.tokens + row_offset(p.rows, p.tokens_stride, r);
-      expand_blocks::expand_row(list.ids(), 1, p.topk, row(t).position, p.visibility.block, to, p.tokens_entry);
-    }
-  }
-
   static void score(const Problem& p, const Plan& plan, const Task& task, char* scratch) {
-    QsaScore{p, plan, task, scratch}.run();
+    QsaScore{{p, plan, task, scratch}}.run();
   }
 
-  static void write(const Problem& p, const Plan& plan, int64_t tile, const char* chunks, size_t stride,
-                    char* scratch) {
-    const Task task = {tile, 0, 0, nullptr, nullptr};
-    const QsaScore self{p, plan, task, scratch};
-    const Best<Isa> list = {p.topk, plan.best_capacity, NAN, scratch + plan.scratch.list};
-    for (int64_t t = 0; t < self.rows(); ++t) {
-      if (needs_scores(p, self.row(t))) {
-        self.merge(t, chunks, stride, list);
-      } else {
-        self.list_all(self.row(t), list);
-      }
-      self.write_list(t, list);
-    }
-  }
-
-  static constexpr Kernel kernel() { return {score, write, kLanes, Isa::kPair}; }
+  static constexpr Kernel kernel() { return {score, Base::write, kLanes, Isa::kPair}; }
 };
 
 }  // namespace tessera::qsa_score
