@@ -25,8 +25,8 @@ struct TinyQsa {
   std::vector<double> scores(const Shape& shape) const {
     return reference::qsa_indexer_mqa_score({index, TestTensor(TESSERA_F32, shape)}).score;
   }
-  Ids ids(int64_t topk) const { return reference::qsa_select({index, topk, {}, {}}).ids; }
-  Ids tokens(int64_t topk) const { return reference::qsa_token_indices({index, topk, {}, {}}, ids(topk)); }
+  Ids ids(int64_t topk) const { return reference::qsa_select({index, topk, {}, {}, {}, {}}).ids; }
+  Ids tokens(int64_t topk) const { return reference::qsa_token_indices({index, topk, {}, {}, {}, {}}, ids(topk)); }
 };
 
 TEST(ReferenceQsaIndex, SumsWhatIsPositive) {
