@@ -50,12 +50,14 @@ TokenAttn row_of(const Ids& ids, int64_t keys, const Scores& scores, TokenCase c
 double zero(int64_t) { return 0; }
 
 TEST_P(TokenFaults, F07_FutureTokensAreAttendedTo) {
+  if (!takes(GetParam(), TESSERA_F32)) GTEST_SKIP() << "f32 values";
   TokenAttn call = row_of({0, 1, 2, 3, 4, 5, 6, 7, 12, 15}, 16, [](int64_t key) { return key > 5 ? 50 : 0; });
   call.positions = i32({1, 1}, {5});
   expect_row(call, call.run(context()), 0, 3.5, std::log(6));
 }
 
 TEST_P(TokenFaults, F08_NothingToSelect) {
+  if (!takes(GetParam(), TESSERA_F32)) GTEST_SKIP() << "f32 values";
   for (int position : {0, 1, 2}) {
     Ids tail = {-1, -1, -1, -1, -1, -1, -1};
     for (int i = 0; i <= position; ++i) tail[static_cast<size_t>(i)] = i;
@@ -66,6 +68,7 @@ TEST_P(TokenFaults, F08_NothingToSelect) {
 }
 
 TEST_P(TokenFaults, F10_ALeadingMaskedChunkPoisonsTheRow) {
+  if (!takes(GetParam(), TESSERA_F32)) GTEST_SKIP() << "f32 values";
   for (size_t masked : {16, 32, 64, 128, 512, 600, 2048}) {
     for (int64_t splits : {0, 1, 2, 64}) {
       Ids ids(masked, -1);
@@ -77,6 +80,7 @@ TEST_P(TokenFaults, F10_ALeadingMaskedChunkPoisonsTheRow) {
 }
 
 TEST_P(TokenFaults, F11_EmptyPartsMergeToNan) {
+  if (!takes(GetParam(), TESSERA_F32)) GTEST_SKIP() << "f32 values";
   for (int64_t splits : {1, 2, 64}) {
     const TokenAttn none = row_of(Ids(600, -1), 8, zero, {.splits = splits});
     expect_row(none, none.run(context()), 0, 0, -kInf);
@@ -86,6 +90,7 @@ TEST_P(TokenFaults, F11_EmptyPartsMergeToNan) {
 }
 
 TEST_P(TokenFaults, F13_TheLseOfOneKeyIsItsScore) {
+  if (!takes(GetParam(), TESSERA_F32)) GTEST_SKIP() << "f32 values";
   for (double score : {0.0, 1.0, -3.25, 80.0, -1000.0, 1e4}) {
     const TokenAttn call = row_of({0}, 1, [=](int64_t) { return score; });
     expect_row(call, call.run(context()), 0, 1, score);
@@ -161,6 +166,7 @@ TEST_P(TokenFaults, F25_GarbageFromTheFirstTokenAfterPageOne) {
 }
 
 TEST_P(TokenFaults, F26_NeedlesAreMissedInLongContexts) {
+  if (!takes(GetParam(), TESSERA_F32)) GTEST_SKIP() << "f32 values";
   for (int64_t tokens : {131072, 262144}) {
     const int64_t needle = tokens / 2 + 77;
     Ids ids;
@@ -184,6 +190,7 @@ TEST_P(TokenFaults, F28_EmptyBatches) {
 }
 
 TEST_P(TokenFaults, F29_PositionsClaimMoreThanTheLength) {
+  if (!takes(GetParam(), TESSERA_F32)) GTEST_SKIP() << "f32 values";
   for (int64_t length : {0, 1, 2, 5}) {
     TokenAttn call = row_of({0, 1, 2, 3, 114, 115}, 120, zero);
     call.positions = i32({1, 1}, {115});
@@ -195,6 +202,7 @@ TEST_P(TokenFaults, F29_PositionsClaimMoreThanTheLength) {
 }
 
 TEST_P(TokenFaults, F35_AnInvalidPageIsReadAsPageZero) {
+  if (!takes(GetParam(), TESSERA_F32)) GTEST_SKIP() << "f32 values";
   for (double bad : {-1.0, 99.0, double(INT_MAX), double(INT_MIN)}) {
     TokenAttn call = row_of({0, 9, 8, 17, 1, 31}, 32, zero, {.form = TokenForm::kPaged, .page_size = 8});
     for (int64_t slot = 0; slot < 8; ++slot) {
@@ -210,6 +218,7 @@ TEST_P(TokenFaults, F35_AnInvalidPageIsReadAsPageZero) {
 }
 
 TEST_P(TokenFaults, F37_IndexZeroIsTakenForNull) {
+  if (!takes(GetParam(), TESSERA_F32)) GTEST_SKIP() << "f32 values";
   for (const TokenForm form : {TokenForm::kBatch, TokenForm::kPacked, TokenForm::kPaged, TokenForm::kPhysical}) {
     const TokenAttn call = row_of({0}, 8, zero, {.rows = Rows::kLone, .form = form});
     expect_row(call, call.run(context()), 0, 1, 0);
@@ -217,6 +226,7 @@ TEST_P(TokenFaults, F37_IndexZeroIsTakenForNull) {
 }
 
 TEST_P(TokenFaults, F38_DuplicatesCollapse) {
+  if (!takes(GetParam(), TESSERA_F32)) GTEST_SKIP() << "f32 values";
   for (const TokenForm form : {TokenForm::kBatch, TokenForm::kPaged, TokenForm::kPhysical}) {
     for (int64_t splits : {0, 2, 3}) {
       const TokenAttn call = row_of({5, 5, 7}, 8, zero, {.rows = Rows::kLone, .form = form, .splits = splits});

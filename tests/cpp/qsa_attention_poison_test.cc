@@ -175,6 +175,7 @@ TEST_P(TokenPoison, InRowsOfNobodyIsNotRead) {
 // ---- Bad data is masked --------------------------------------------------------------------------------------------
 
 TEST_P(TokenPoison, TokensBehindInvalidPagesDoNotExist) {
+  if (!takes(GetParam(), TESSERA_F32)) GTEST_SKIP() << "f32 values";
   for (int64_t page_size : {1, 3, 24, 64}) {
     for (const Lists lists : {Lists::kMixed, Lists::kBlocks}) {
       TokenAttn call({.requests = 3,
@@ -197,6 +198,7 @@ TEST_P(TokenPoison, TokensBehindInvalidPagesDoNotExist) {
 }
 
 TEST_P(TokenPoison, LengthsAreCutToWhatThereIs) {
+  if (!takes(GetParam(), TESSERA_F32)) GTEST_SKIP() << "f32 values";
   for (const TokenForm form : {TokenForm::kBatch, TokenForm::kPacked, TokenForm::kPaged}) {
     for (const Positions positions : {Positions::kInferred, Positions::kScattered}) {
       TokenAttn call({.requests = 5, .queries = 6, .keys = 160, .form = form, .positions = positions}, TESSERA_F32);
@@ -212,6 +214,7 @@ TEST_P(TokenPoison, LengthsAreCutToWhatThereIs) {
 }
 
 TEST_P(TokenPoison, RequestsWithImpossibleBoundsAreEmpty) {
+  if (!takes(GetParam(), TESSERA_F32)) GTEST_SKIP() << "f32 values";
   const std::vector<std::vector<double>> bounds = {{0, 6, 4, 12}, {-5, 6, 8, 12}, {2, 6, 6, 11},
                                                    {0, 6, 8, 13}, {5, 5, 5, 5},   {0, INT_MAX, INT_MIN, 12},
                                                    {12, 0, 0, 12}};
@@ -232,6 +235,7 @@ TEST_P(TokenPoison, RequestsWithImpossibleBoundsAreEmpty) {
 }
 
 TEST_P(TokenPoison, RowsOutsideTheirRequestAreNobodys) {
+  if (!takes(GetParam(), TESSERA_F32)) GTEST_SKIP() << "f32 values";
   for (const Positions positions : {Positions::kInferred, Positions::kLast}) {
     TokenAttn call({.requests = 3, .queries = 20, .rows = Rows::kBoth, .positions = positions}, TESSERA_F32);
     const double bounds[] = {3, 20, 45, 50};
