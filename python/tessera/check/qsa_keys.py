@@ -155,13 +155,15 @@ def qsa_screen_keys(dtype: str) -> Iterator[Case]:
     for shape in ((300, 128), (3, 5, 7, 19)):
         keys = normal(np.random.default_rng(len(shape)), shape, dtype)
         call = functools.partial(tessera.qsa_screen_keys, keys)
-        yield Case(f"{len(shape)} axes", call, functools.partial(call, backend="reference"), _judge_screens)
+        judge = functools.partial(_screen_error, keys)
+        yield Case(f"{len(shape)} axes", call, functools.partial(call, backend="reference"), judge)
 
 
-def _judge_screens(got: Any, want: Any) -> float:
-    """Codes may differ by one where a feature is halfway between two."""
-    off = np.abs(got[0].astype(int) - want[0].astype(int))
-    return 0.0 if off.max() <= 1 and off.mean() < 1e-3 and np.array_equal(got[1], want[1]) else np.inf
+def _screen_error(keys: Any, got: Any, want: Any) -> float:
+    """What the copies differ from the keys by, as a share of what the screen allows for; their scales are the oracle's."""
+    codes, scales = got[0].astype(np.float64), got[1].astype(np.float64)[..., None]
+    share = np.abs(keys.astype(np.float64) - codes * scales) / (scales * (0.5 + 2.0**-15))
+    return float(share.max()) if np.array_equal(got[1], want[1]) else np.inf
 
 
 # Leading axes, K, bs.
