@@ -33,9 +33,7 @@ struct Best {
   int64_t keep;      // K
   int64_t capacity;  // at least K + the scores of one add() + kLanes
   float least;       // scores of -inf do not count (-inf), or they do (NaN)
-  char* data;        // bytes(capacity)
-
-  static size_t bytes(int64_t capacity) { return sizeof(BestHead) + static_cast<size_t>(capacity) * 8; }
+  char* data;        // a BestHead, then `capacity` scores and as many ids
 
   BestHead* head() const { return reinterpret_cast<BestHead*>(data); }
   float* scores() const { return reinterpret_cast<float*>(data + sizeof(BestHead)); }

@@ -17,8 +17,8 @@ constexpr int64_t kDefaultBlock = 4;
 constexpr int64_t kTileRows = 384;
 // A tile whose lists of best keys would take more than this gets fewer.
 constexpr int64_t kTileBytes = int64_t{8} << 20;
-// What a list holds besides the keys to keep: a key tile's scores and a vector must fit, and the fuller it may get, the less often it
-// is cut down.
+// What a list has room for besides the keys to keep: a key tile's scores and a vector must fit. The fuller it may get, the
+// less often it is cut down.
 constexpr int64_t kListSlack = 144;
 
 // A row of queries: its request, the compressed keys [begin, end) that it sees, and its position in tokens (-1: none).
