@@ -59,6 +59,12 @@ def test_bench_times_peers_of_qsa():
     assert all(peer["ms"] > 0 and peer["speedup"] > 0 for peer in peers.values())
 
 
+def test_bench_times_the_screen_of_rows_that_are_screened():
+    pytest.importorskip("torch")
+    assert "tessera_int8_screen" in bench("qsa-select", "--decode", "--rows", "1")["peers"]
+    assert "tessera_int8_screen" not in bench("qsa-select", "--decode")["peers"]  # of 9 rows
+
+
 def test_growth_is_what_is_left_of_a_long_context(monkeypatch):
     monkeypatch.setattr("tessera.bench.qsa_layer.SHORT", 4096)
     (line,) = lines("bench", "qsa-attention", "--decode", "--seq", "20000", "--topk", "64", "--runs", "2")

@@ -71,6 +71,17 @@ class Index:
         turns = self.peer_turns()
         return lambda: self._call(tessera.qsa_indexer_mqa_score, next(turns))
 
+    def screened(self, budget: int) -> Callable[[], Any]:
+        """The selection with copies of the keys in 8 bits, which are made before."""
+        screens = [tessera.qsa_screen_keys(keys) for keys in self.k]
+        turns = self.peer_turns()
+
+        def run() -> Any:
+            turn = next(turns)
+            return self._call(tessera.qsa_select, turn, budget=budget, screen=screens[turn])
+
+        return run
+
     def gflop(self, beyond: int = 0) -> float:
         """Of the scores of all rows that see more than `beyond` keys."""
         s = self.shape
@@ -219,14 +230,19 @@ class QsaSelect(_Index):
         self.gflop = self.index.gflop(topk)
         self.gbytes = self.index.gbytes() + self.shape["B"] * self.shape["Sq"] * topk * 4 / 1e9
 
+    @property
+    def budget(self) -> int:
+        return self.shape["K"] * self.shape["block"]
+
     def run(self) -> Any:
-        budget = self.shape["K"] * self.shape["block"]
-        self.result = self.index.next_call(tessera.qsa_select, budget=budget)
+        self.result = self.index.next_call(tessera.qsa_select, budget=self.budget)
         return self.result
 
     def peers(self) -> dict[str, Peer]:
         topk = min(self.shape["K"], self.shape["N"])
-        return {
+        # More rows of a request share what packing costs, and are not screened.
+        few = {"tessera_int8_screen": Peer(lambda _: self.index.screened(self.budget), lambda _: 1.0)}
+        return (few if self.shape["Sq"] <= 2 else {}) | {
             "tessera_bare_scores": Peer(lambda _: self.index.bare_scores(), lambda _: 1.0),
             "torch_dense_scores": self.torch_peer(lambda scores: scores.topk(topk, dim=2).indices),
         }
