@@ -142,8 +142,8 @@ def qsa_screen_keys(
 ) -> tuple[Array, Array]:
     """Copies of compressed keys in 8 bits, by which `qsa_select` passes over keys that it need not read.
 
-    Of each key scale = max |k| / 127 and code = round(k / scale), either neighbour where that is halfway. A key with NaN or Inf, or with a scale outside
-    [2^-40, 2^40], has scale NaN and is always scored; one of zeros has scale 0.
+    Of each key scale = max |k| / 127 and code = round(k / scale), either neighbour where that is halfway. A key with NaN or
+    Inf, or with a scale outside [2^-40, 2^40], has scale NaN and is always scored; one of zeros has scale 0.
 
     Args:
         keys: [..., D], up to five axes, bf16, f16 or f32, D of stride 1: of a cache, the rows that are new will do.
