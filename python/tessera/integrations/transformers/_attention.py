@@ -12,6 +12,7 @@ import tessera
 from tessera.integrations.transformers import _decode, _select, _stats
 from tessera.integrations.transformers._mask import CausalMask, RefusedMask, Span
 from tessera.integrations.transformers._options import Options, current
+from tessera.integrations.transformers._selection import Selection
 
 _DENSE_BLOCK = 128  # tokens; a block as long as the kernel's key tile
 
@@ -68,6 +69,11 @@ def attention(
         ([B, Sq, Hq, Dv], None).
     """
     began = perf_counter()
+    selection = kwargs.get("block_indices")
+    if isinstance(selection, Selection):
+        del kwargs["block_indices"]
+    else:
+        selection = None
     for name, given in kwargs.items():
         if name not in _HARMLESS and given is not None and given is not False:
             why = _WHY.get(name, "this argument is not known")
@@ -88,13 +94,18 @@ def attention(
         span = attention_mask.spans[0]
         if span.stop - span.start != key.shape[2]:
             k, v = k[:, span.start : span.stop], v[:, span.start : span.stop]
+        if selection is not None:
+            return _attend_selected(module, selection.of(span), scaling, q, k, v, began), None
         return _attend(module, options, scaling, 0, q, k, v, None, began), None
     out = q.new_zeros((*q.shape[:3], v.shape[3]))
     for index, span in enumerate(attention_mask.spans):
         if span.rows:
             q_span, out_span = _rows(q, span), _rows(out, span)
             k_span, v_span = (t[span.first : span.last, span.start : span.stop] for t in (k, v))
-            _attend(module, options, scaling, index, q_span, k_span, v_span, out_span, began)
+            if selection is not None:
+                out_span[:] = _attend_selected(module, selection.of(span), scaling, q_span, k_span, v_span, began)
+            else:
+                _attend(module, options, scaling, index, q_span, k_span, v_span, out_span, began)
             began = perf_counter()
     return out, None
 
@@ -153,6 +164,8 @@ def _attend(
         keys <= options.dense_threshold
         or options.selector == "dense"
         or layer in options.dense_layers
+        or getattr(module, "indexer", module)
+        is None  # a model with an indexer was trained to be dense where it has none
         or (is_decode and options.decode == "dense")
     )
     collector = _stats.active()
@@ -176,4 +189,29 @@ def _attend(
         seconds = (perf_counter() - began - select_s, select_s)
         shape = (requests, kv_heads, queries, keys)
         collector.add(is_decode, layer, seconds, shape, None if is_dense else lists, (block_size, block_q))
+    return out
+
+
+def _attend_selected(
+    module: torch.nn.Module,
+    selection: Selection,
+    scaling: float | None,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    began: float,
+) -> torch.Tensor:
+    """`_attend` with the model's own selection; the options have no say in it."""
+    requests, queries = q.shape[:2]
+    keys, kv_heads = k.shape[1:3]
+    select_began = perf_counter()
+    lists = selection.lists(kv_heads)
+    select_s = perf_counter() - select_began
+    out = selection.attend(q, k, v, lists, scaling)
+    collector = _stats.active()
+    if collector is not None:
+        seconds = (perf_counter() - began - select_s, select_s)
+        shape = (requests, kv_heads, queries, keys)
+        layer = getattr(module, "layer_idx", -1)
+        collector.add(queries < keys, layer, seconds, shape, lists, (selection.block_size, 1))
     return out

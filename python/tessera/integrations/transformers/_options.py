@@ -165,7 +165,7 @@ def _switch(to: Options | None) -> None:
     from transformers import AttentionInterface
     from transformers.masking_utils import AttentionMaskInterface
 
-    from tessera.integrations.transformers import _attention, _decode, _mask
+    from tessera.integrations.transformers import _attention, _decode, _mask, _models
 
     global _current
     _current = to
@@ -173,7 +173,9 @@ def _switch(to: Options | None) -> None:
     if to is not None:
         AttentionInterface.register(NAME, _attention.attention)
         AttentionMaskInterface.register(NAME, _mask.causal_mask)
+        _models.patch()
     else:
+        _models.restore()
         # The framework has no call to take an implementation back; its class-wide registry is a dict.
         AttentionInterface._global_mapping.pop(NAME, None)
         AttentionMaskInterface._global_mapping.pop(NAME, None)
