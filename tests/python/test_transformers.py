@@ -14,11 +14,23 @@ import torch
 transformers = pytest.importorskip("transformers")
 
 import tessera.integrations.transformers as hf  # noqa: E402
+from language_models import (  # noqa: E402
+    PAD,
+    VOCABULARY,
+    assert_close,
+    generate,
+    in_steps,
+    new_cache,
+    one_thread,  # noqa: F401
+    padded,
+    run,
+    tokens,
+)
 from tessera.integrations.transformers import _attention, _decode, _mask  # noqa: E402
 from transformers.masking_utils import bidirectional_mask_function  # noqa: E402
 
 SIZES = {
-    "vocab_size": 97,
+    "vocab_size": VOCABULARY,
     "hidden_size": 64,
     "intermediate_size": 96,
     "num_hidden_layers": 2,
@@ -46,7 +58,6 @@ CONFIGS = {
         first_k_dense_replace=2,
     ),
 }
-PAD = 0
 # Blocks of 16 and lists of 4 blocks, so that short texts already have something to select from.
 SPARSE = {"block_size": 16, "block_q": 16, "budget": 64, "stride": 4}
 SELECTORS = ["mass", "moba", "window", "random"]
@@ -60,15 +71,6 @@ def build(name: str) -> transformers.PreTrainedModel:
             if parameter.dim() > 1:
                 parameter.mul_(6)
     return model
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    """Models this small spend their time waiting for each other's threads."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture(autouse=True)
@@ -87,57 +89,6 @@ def model(request):
 @pytest.fixture(scope="module")
 def llama():
     return build("llama")
-
-
-def tokens(length: int, batch: int = 1, seed: int = 0) -> torch.Tensor:
-    return torch.randint(3, SIZES["vocab_size"], (batch, length), generator=torch.Generator().manual_seed(seed))
-
-
-def padded(lengths: list[int], side: str = "left") -> tuple[torch.Tensor, torch.Tensor]:
-    """Texts of different lengths in one batch: ids and mask."""
-    longest = max(lengths)
-    ids = torch.full((len(lengths), longest), PAD)
-    mask = torch.zeros_like(ids)
-    for i, length in enumerate(lengths):
-        at = slice(longest - length, longest) if side == "left" else slice(0, length)
-        ids[i, at] = tokens(length, seed=i)[0]
-        mask[i, at] = 1
-    return ids, mask
-
-
-def run(model, implementation: str, *args, **kwargs):
-    model.set_attn_implementation(implementation)
-    return model(*args, **kwargs).logits
-
-
-def generate(model, implementation: str, ids: torch.Tensor, mask: torch.Tensor, **kwargs) -> torch.Tensor:
-    model.set_attn_implementation(implementation)
-    kwargs = {"max_new_tokens": 24, "do_sample": False, "pad_token_id": PAD, **kwargs}
-    return model.generate(ids, attention_mask=mask, **kwargs)
-
-
-def assert_close(got: torch.Tensor, expected: torch.Tensor) -> None:
-    """Equal to the accuracy of f32, after two layers."""
-    torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-4 * expected.abs().max().item())
-
-
-def new_cache(model, kind: str):
-    if kind == "dynamic":
-        return transformers.DynamicCache(config=model.config)
-    return transformers.StaticCache(config=model.config, max_cache_len=256)
-
-
-def in_steps(model, implementation: str, ids: torch.Tensor, steps: list[int], cache, mask=None) -> torch.Tensor:
-    """Logits of a text that is read in steps of so many tokens."""
-    logits = []
-    done = 0
-    for step in steps:
-        part = None if mask is None else mask[:, : done + step]
-        logits.append(
-            run(model, implementation, ids[:, done : done + step], attention_mask=part, cache=cache, use_cache=True)
-        )
-        done += step
-    return torch.cat(logits, dim=1)
 
 
 # ---- Dense: the same numbers as the framework's own attention ----
