@@ -17,23 +17,24 @@ import os
 import resource
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from statistics import median
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any
 
 STEPS = 15  # of decode, after warm-up
+CLOCKS = {"wall": perf_counter, "cpu": process_time}
 
 
 class Clock:
     """Seconds in some modules that do not contain each other, by laps."""
 
-    def __init__(self, modules: Iterable[Any]) -> None:
+    def __init__(self, now: Callable[[], float], modules: Iterable[Any]) -> None:
         self.laps: list[float] = []
         self._sum = 0.0
         for module in modules:
-            module.register_forward_pre_hook(lambda *_: self._add(-perf_counter()))
-            module.register_forward_hook(lambda *_: self._add(perf_counter()))
+            module.register_forward_pre_hook(lambda *_: self._add(-now()))
+            module.register_forward_hook(lambda *_: self._add(now()))
 
     def _add(self, seconds: float) -> None:
         self._sum += seconds
@@ -44,7 +45,7 @@ class Clock:
 
 
 def measure(
-    model_name: str, implementation: str, kind: str, length: int, hidden: int, threads: int
+    model_name: str, implementation: str, kind: str, clock: str, length: int, hidden: int, threads: int
 ) -> dict[str, float]:
     import tessera
     import tessera.integrations.transformers as hf
@@ -59,7 +60,9 @@ def measure(
     model = MODELS[model_name].layer(hidden)
     model.set_attn_implementation(implementation)
     attention = MODELS[model_name].attention(model)
-    whole, linear = Clock([attention]), Clock(m for m in attention.modules() if isinstance(m, torch.nn.Linear))
+    linears = [module for module in attention.modules() if isinstance(module, torch.nn.Linear)]
+    now = CLOCKS[clock]
+    whole, linear = Clock(now, [attention]), Clock(now, linears)
     cache = transformers.DynamicCache(config=model.config)
     prompt, steps = (length, 0) if kind == "prefill" else (1, STEPS + 2)
     if kind == "decode":
@@ -75,8 +78,8 @@ def measure(
 
 
 def in_process(args: argparse.Namespace, implementation: str, kind: str, length: int) -> dict[str, float]:
-    threads = 1 if kind == "decode" else args.threads
-    given = [args.model, implementation, kind, str(length), str(args.hidden), str(threads)]
+    threads = 1 if kind == "decode" or args.clock == "cpu" else args.threads
+    given = [args.model, implementation, kind, args.clock, str(length), str(args.hidden), str(threads)]
     done = subprocess.run([sys.executable, __file__, "--measure", *given], stdout=subprocess.PIPE, text=True)
     if done.returncode != 0:
         raise SystemExit(f"{' '.join(given)}: exit status {done.returncode}")
@@ -85,7 +88,7 @@ def in_process(args: argparse.Namespace, implementation: str, kind: str, length:
 
 def main() -> None:
     if sys.argv[1:2] == ["--measure"]:
-        names, numbers = sys.argv[2:5], map(int, sys.argv[5:8])
+        names, numbers = sys.argv[2:6], map(int, sys.argv[6:9])
         print(json.dumps(measure(*names, *numbers)))
         return
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -97,6 +100,7 @@ def main() -> None:
     )
     parser.add_argument("--hidden", type=int, default=64, help="hidden size")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--clock", choices=CLOCKS, default="wall", help="cpu: of one thread, on a machine that is busy")
     args = parser.parse_args()
 
     print("| what | sdpa: ms (of it projections), peak GiB | tessera | times faster (without projections) | memory |")
