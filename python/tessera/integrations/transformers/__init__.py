@@ -2,7 +2,7 @@
 
     import tessera.integrations.transformers as hf
 
-    hf.enable(selector="mass", budget=1024)
+    hf.enable(selector="mass", budget=1024)  # options for models that were trained with dense attention
     model = AutoModelForCausalLM.from_pretrained(name, attn_implementation="tessera").eval()
     with torch.no_grad():
         model.generate(**inputs)
@@ -14,6 +14,11 @@ Calls with at most `dense_threshold` keys are dense. Beyond, a prefill is block-
 queries and KV head. A list is chosen from all its queries, so an earlier query profits from what a later one of the same
 `block_q` chooses. Decode, that is fewer than `block_q` new tokens behind cached ones, stays dense and exact unless
 `decode="sparse"`.
+
+Models that were trained with sparse attention bring their own selection, which the options do not change: the indexer and
+the attention of MiniMax-M3 run through `msa_select` and `msa_sparse_decode_attention`, with caches that grow in place. For
+that `enable` replaces the forward of the model's indexers, for this implementation only, and registers a cache layer, which
+holds the same for all; `disable` restores both. docs/transformers.md has the details.
 
 Padding is cut from each request before anything else, and blocks are counted from its first real token: a padded batch
 gives each request what it gets alone. Rows of padding are 0.
