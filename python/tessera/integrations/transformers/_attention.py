@@ -52,7 +52,7 @@ def attention(
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,
-    attention_mask: CausalMask | RefusedMask | torch.Tensor | None,
+    attention_mask: CausalMask | RefusedMask | Selection | torch.Tensor | None,
     dropout: float = 0.0,
     scaling: float | None = None,
     is_causal: bool | None = None,
@@ -63,7 +63,7 @@ def attention(
     Args:
         query: [B, Hq, Sq, D]; key: [B, Hkv, Skv, D]; value: [B, Hkv, Skv, Dv], with all cached tokens. A static cache
             hands over its full length.
-        attention_mask: what `causal_mask` returned; None from a model that makes no mask.
+        attention_mask: what `causal_mask` returned, or a selection made with it; None from a model that makes no mask.
 
     Returns:
         ([B, Sq, Hq, Dv], None).
@@ -72,6 +72,8 @@ def attention(
     selection = kwargs.get("block_indices")
     if isinstance(selection, Selection):
         del kwargs["block_indices"]
+    elif isinstance(attention_mask, Selection):
+        selection, attention_mask = attention_mask, attention_mask.mask
     else:
         selection = None
     for name, given in kwargs.items():

@@ -42,6 +42,12 @@ class CausalMask:
 
     # `generate` makes the masks for a static cache ahead of the model, which then asks `attention_mask.ndim == 2`.
     ndim = 4
+    # A model with an indexer combines a bool mask with its selection: `mask & selection`.
+    dtype = torch.bool
+
+    def __and__(self, selection: Any) -> Any:
+        """The selection: what it leaves is causal and no padding, for it has been made with this mask."""
+        return selection if getattr(selection, "mask", None) is self else NotImplemented
 
     def __init__(
         self, requests: int, q_length: int, kv_length: int, q_offset: int, attention_mask: torch.Tensor | None

@@ -9,7 +9,7 @@ from __future__ import annotations
 from importlib import import_module
 from importlib.util import find_spec
 
-_MODELS = {"minimax_m3_vl": "_minimax_m3"}
+_MODELS = {"minimax_m3_vl": "_minimax_m3", "qwen4_exp": "_qwen4_exp"}
 _patched: list = []
 
 

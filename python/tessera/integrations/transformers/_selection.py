@@ -33,16 +33,24 @@ class Selection(ABC):
         [B, Sq, Hq, Dv]."""
 
 
-def replace_forward(indexer: type[torch.nn.Module], forward: Callable) -> Callable[[], None]:
-    """Gives a class of indexers another forward where its model's implementation is "tessera"; returns what undoes it."""
-    original = indexer.forward
+def _is_enabled(module: torch.nn.Module, *args: Any, **kwargs: Any) -> bool:
+    return module.config._attn_implementation == NAME
+
+
+def replace_forward(
+    owner: type[torch.nn.Module], forward: Callable, is_ours: Callable[..., bool] = _is_enabled
+) -> Callable[[], None]:
+    """Gives a class of a model another forward where its implementation is "tessera"; returns what undoes it.
+
+    `is_ours` tells by the arguments of a call, for modules that do not know their model's configuration.
+    """
+    original = owner.forward
 
     def choose(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
-        ours = self.config._attn_implementation == NAME
-        return (forward if ours else original)(self, *args, **kwargs)
+        return (forward if is_ours(self, *args, **kwargs) else original)(self, *args, **kwargs)
 
     def undo() -> None:
-        indexer.forward = original
+        owner.forward = original
 
-    indexer.forward = choose
+    owner.forward = choose
     return undo

@@ -26,7 +26,8 @@ class Stats:
 
     prefill: Totals = field(default_factory=Totals)
     decode: Totals = field(default_factory=Totals)
-    selections: dict[int, list[torch.Tensor]] = field(default_factory=dict)  # layer -> int32 [B, Hkv, nQ, W], per call
+    # Layer -> int32 [B, Hkv, nQ, W] of blocks, per call; of tokens, [B, 1, Q, W], where the model's own indexer selects them.
+    selections: dict[int, list[torch.Tensor]] = field(default_factory=dict)
 
     @property
     def attention_s(self) -> float:
@@ -69,7 +70,7 @@ class Collector:
         Args:
             seconds: in attention, in selection.
             shape: requests, KV heads, queries, keys.
-            lists: int32 [B, Hkv, nQ, W]; None if all blocks are listed.
+            lists: int32 [B, Hkv, nQ, W], or [B, 1, nQ, W] for all heads; None if all blocks are listed.
             block: block_size and block_q of the lists.
         """
         requests, kv_heads, queries, keys = shape
@@ -78,7 +79,8 @@ class Collector:
         totals.attention_s += seconds[0]
         totals.select_s += seconds[1]
         totals.keys_dense += dense
-        totals.keys_read += dense if lists is None else _visible(lists, queries, keys, *block)
+        shared = 1 if lists is None else kv_heads // lists.shape[1]
+        totals.keys_read += dense if lists is None else shared * _visible(lists, queries, keys, *block)
         totals.calls += 1
         if lists is not None and (self._all_layers or layer in self._layers):
             self.stats.selections.setdefault(layer, []).append(lists)
