@@ -11,9 +11,10 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from transformers.cache_utils import Cache, DynamicIndexedLayer, StaticIndexedLayer
+
 from tessera.integrations.transformers._cache import Growing, GrowingLayer
 from tessera.integrations.transformers._mask import Span
-from transformers.cache_utils import Cache, DynamicIndexedLayer, StaticIndexedLayer
 
 
 class CompressedKeys:
@@ -124,6 +125,12 @@ class GrowingIndexedLayer(_Compressed, GrowingLayer, DynamicIndexedLayer):
 
 class FixedIndexedLayer(_Compressed, StaticIndexedLayer):
     """The framework's static indexed layer."""
+
+    def crop(self, tokens_to_remove: int) -> None:
+        super().crop(tokens_to_remove)
+        # The framework's own leaves the positions of the tokens that it removes.
+        if self.indexer_position_ids is not None:
+            self.indexer_position_ids = self.indexer_position_ids[..., : int(self.get_seq_length())]
 
 
 _ADOPTED = {DynamicIndexedLayer: GrowingIndexedLayer, StaticIndexedLayer: FixedIndexedLayer}
