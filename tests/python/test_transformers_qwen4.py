@@ -13,13 +13,24 @@ qwen4 = pytest.importorskip("transformers.models.qwen4_exp.modeling_qwen4_exp")
 
 import tessera  # noqa: E402
 import tessera.integrations.transformers as hf  # noqa: E402
+from language_models import (  # noqa: E402
+    PAD,
+    VOCABULARY,
+    assert_close,
+    generate,
+    in_steps,
+    new_cache,
+    one_thread,  # noqa: F401
+    padded,
+    run,
+    tokens,
+)
 from tessera.integrations.transformers import _mask  # noqa: E402
-from test_transformers import PAD, assert_close, generate, in_steps, new_cache, padded, run, tokens  # noqa: E402
 from transformers.cache_utils import DynamicIndexedLayer, StaticIndexedLayer  # noqa: E402
 
 BLOCK, BUDGET = 4, 32
 SIZES = {
-    "vocab_size": 97,
+    "vocab_size": VOCABULARY,
     "hidden_size": 64,
     "num_attention_heads": 4,
     "num_key_value_heads": 2,
@@ -68,14 +79,6 @@ def build(layers: str, dtype: torch.dtype = torch.float32) -> transformers.PreTr
             else:
                 parameter.add_(0.2 * torch.randn_like(parameter))  # weights of norms are not all alike
     return model.to(dtype)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture(autouse=True)
