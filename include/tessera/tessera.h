@@ -80,6 +80,27 @@ typedef struct tessera_tensor {
   int64_t stride[TESSERA_MAX_DIMS];
 } tessera_tensor;
 
+// The view of an array that is dense and row-major: tessera_dense(q, TESSERA_F32, 3, (int64_t[]){rows, heads, dim}).
+// Inputs are only read, whatever the constness of the pointer.
+static inline tessera_tensor tessera_dense(const void* data, tessera_dtype dtype, int32_t ndim, const int64_t* shape) {
+  tessera_tensor t;
+  int64_t stride = 1;
+  int32_t axis;
+#ifdef __cplusplus
+  t.data = const_cast<void*>(data);
+#else
+  t.data = (void*)(uintptr_t)data;
+#endif
+  t.dtype = dtype;
+  t.ndim = ndim;  // more axes than there may be are for the operator to refuse
+  for (axis = TESSERA_MAX_DIMS - 1; axis >= 0; --axis) {
+    t.shape[axis] = axis < ndim ? shape[axis] : 0;
+    t.stride[axis] = axis < ndim ? stride : 0;
+    if (axis < ndim) stride *= shape[axis];
+  }
+  return t;
+}
+
 // ---- Context: where and how a call runs -----------------------------------------------------------
 
 typedef enum tessera_executor_kind TESSERA_ANY_INT {

@@ -12,6 +12,11 @@
 #ifndef TESSERA_TESSERA_HPP_
 #define TESSERA_TESSERA_HPP_
 
+#if __cplusplus < 202002L
+#error "tessera.hpp needs C++20 (-std=c++20, or CMAKE_CXX_STANDARD 20); tessera.h does with C99 or any C++"
+#endif
+
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
@@ -110,16 +115,8 @@ using Sizes = std::initializer_list<int64_t>;
 inline Tensor tensor(const void* data, tessera_dtype dtype, Sizes shape, Sizes strides = {}) {
   if (shape.size() > TESSERA_MAX_DIMS) throw InvalidArgument("tensor: more than TESSERA_MAX_DIMS axes");
   if (strides.size() != 0 && strides.size() != shape.size()) throw InvalidArgument("tensor: one stride for each axis");
-  Tensor t = {};
-  t.data = const_cast<void*>(data);
-  t.dtype = dtype;
-  t.ndim = static_cast<int32_t>(shape.size());
-  int64_t dense = 1;
-  for (int axis = t.ndim - 1; axis >= 0; --axis) {
-    t.shape[axis] = shape.begin()[axis];
-    t.stride[axis] = strides.size() != 0 ? strides.begin()[axis] : dense;
-    dense *= t.shape[axis];
-  }
+  Tensor t = tessera_dense(data, dtype, static_cast<int32_t>(shape.size()), shape.begin());
+  std::copy(strides.begin(), strides.end(), t.stride);
   return t;
 }
 
