@@ -34,14 +34,8 @@ endforeach()
 file(GLOB ggml_host_sources CONFIGURE_DEPENDS examples/ggml_host/*.cc)
 add_example(ggml_host ${ggml_host_sources})
 
-# An installed library must be found and linked by a project of someone else's, which knows none of our flags.
-if(PROJECT_IS_TOP_LEVEL AND NOT CMAKE_CROSSCOMPILING AND NOT CMAKE_CXX_FLAGS_DEBUG MATCHES "-fsanitize")
-  set(stage ${PROJECT_BINARY_DIR}/stage)
-  add_test(NAME install COMMAND ${CMAKE_COMMAND} --install ${PROJECT_BINARY_DIR} --prefix ${stage} --component library)
-  add_test(NAME use_installed
-    COMMAND ${CMAKE_CTEST_COMMAND} --build-and-test ${PROJECT_SOURCE_DIR}/tests/install ${PROJECT_BINARY_DIR}/consumer
-            --build-generator ${CMAKE_GENERATOR} --build-options -DCMAKE_PREFIX_PATH=${stage}
-            --test-command ${CMAKE_CTEST_COMMAND} --output-on-failure)
-  set_tests_properties(install PROPERTIES FIXTURES_SETUP installed)
-  set_tests_properties(use_installed PROPERTIES FIXTURES_REQUIRED installed)
+# Projects of someone else's, which know none of our flags.
+if(PROJECT_IS_TOP_LEVEL AND NOT CMAKE_CROSSCOMPILING AND NOT TESSERA_EMULATE_AVX512
+   AND NOT CMAKE_CXX_FLAGS_DEBUG MATCHES "-fsanitize")
+  include(cmake/package_tests.cmake)
 endif()
