@@ -1,16 +1,28 @@
-// tessera.h: the C ABI of tessera, attention over the blocks that matter.
+// tessera.h: the C ABI of tessera, attention over the blocks that matter. For C99 and for any C++ from C++11 on.
 //
-// Every operator is `tessera_status tessera_<op>(const tessera_<op>_args*, const tessera_context*)`.
-// * Tensors are views that the caller owns: inputs are only read, outputs are fully written (of a cache, the slots
-//   that are named).
-// * A call never throws, never aborts, prints nothing and keeps no reference to its arguments.
+// An operator is a struct of arguments and up to three functions:
+//   tessera_<op>                 runs it
+//   tessera_<op>_workspace_size  tells the bytes of scratch memory that a run with these arguments and context uses
+//   tessera_<op>_explain         writes which kernel and plan it gets, and why
+// All of them take const tessera_<op>_args* and const tessera_context*, which may be NULL. Zero-initialise the arguments
+// and set by name what is given: a tensor that is left out is absent, a number has the default said here.
+//
+// * Memory is the caller's. Tensors are views: inputs are only read, outputs are fully written (of a cache, the slots
+//   that are named). A call keeps no reference to its arguments.
+// * A call never throws, never aborts and prints nothing. It returns a tessera_status.
 // * Bad structure (rank, shape, dtype, stride, overlap) is an error before anything is written, and
 //   tessera_last_error() names the operator and the argument. Bad values inside index tensors are masked.
 // * The same inputs give the same bits on every run and for every executor and number of threads.
+// * Any function may be called by several threads at once. Calls that run at once share no output, cache or workspace.
+// * Sizes and strides count elements, workspaces bytes; positions and ids begin at 0; lse is a natural logarithm.
 //
 // Letters: B requests, Sq/Sk query/key tokens, Hq/Hkv query/KV heads, G = Hq/Hkv, D/Dv head dims,
 // bs tokens per KV block, N = ceil(Sk/bs) blocks, W entries of an index row, K selected blocks,
 // nQ = ceil(Sq/block_q) query blocks. docs/notation.md has them all.
+//
+// Sections: version; status; tensors; context (threads, memory, variant); sequences (packed and paged); the KV cache;
+// block-sparse attention, with that of MiniMax-M3; merging; training-free selection; MSA, the indexer of MiniMax-M3; QSA,
+// the index keys, selection and attention of Qwen4-Exp; measuring.
 #ifndef TESSERA_TESSERA_H_
 #define TESSERA_TESSERA_H_
 
@@ -34,12 +46,16 @@
 extern "C" {
 #endif
 
+// ---- Version ------------------------------------------------------------------------------------
+
+// Within one ABI version, which is the SONAME's number, functions may be added, but none goes away, and no struct and
+// no value of an enum changes.
 #define TESSERA_VERSION_MAJOR 0
 #define TESSERA_VERSION_MINOR 1
 #define TESSERA_VERSION_PATCH 0
 #define TESSERA_ABI_VERSION 1
 
-// "0.1.0"; the library's, which may be newer than the header's.
+// Of the library, which may be newer than the header: "0.1.0"; and what must equal TESSERA_ABI_VERSION.
 TESSERA_API const char* tessera_version(void);
 TESSERA_API int tessera_abi_version(void);
 
@@ -70,14 +86,14 @@ typedef enum tessera_dtype TESSERA_ANY_INT {
 
 #define TESSERA_MAX_DIMS 5
 
-// A strided view. Zero-initialised (ndim 0) means "not given". Strides count elements and may be 0 on
+// A strided view. Zero-initialised (ndim 0) means "not given". Strides count elements, not bytes, and may be 0 on
 // inputs that are broadcast; the feature axis of q, k, v, out and state_o has stride 1.
 typedef struct tessera_tensor {
-  void* data;
+  void* data;  // of the first element, at a multiple of the element's size
   tessera_dtype dtype;
-  int32_t ndim;
-  int64_t shape[TESSERA_MAX_DIMS];
-  int64_t stride[TESSERA_MAX_DIMS];
+  int32_t ndim;                      // axes
+  int64_t shape[TESSERA_MAX_DIMS];   // slowest axis first
+  int64_t stride[TESSERA_MAX_DIMS];  // from one element of the axis to the next
 } tessera_tensor;
 
 // The view of an array that is dense and row-major: tessera_dense(q, TESSERA_F32, 3, (int64_t[]){rows, heads, dim}).
@@ -107,8 +123,11 @@ typedef enum tessera_executor_kind TESSERA_ANY_INT {
   TESSERA_EXECUTOR_POOL = 0,          // the library's pool: affinity mask and cgroup quota decide its size
   TESSERA_EXECUTOR_THREADS = 1,       // the library's pool, at most num_threads of it
   TESSERA_EXECUTOR_PARALLEL_FOR = 2,  // the host's threads through a callback
-  TESSERA_EXECUTOR_PART = 3  // this call does part `part` of `num_parts`; the host calls all parts, in any order
+  TESSERA_EXECUTOR_PART = 3           // the host's threads call in: this call does part `part` of `num_parts`
 } tessera_executor_kind;
+
+// In parts: all parts get the same arguments, in any order or at once, and outputs are whole when the last has returned.
+// No part waits for another, so a call is cut along its rows and heads alone, not along the keys.
 
 // Runs body(arg, i) for every i in [0, n), concurrently or not, and returns when all are done.
 typedef void (*tessera_parallel_for)(void* host, int32_t n, void (*body)(void* arg, int32_t i), void* arg);
@@ -116,8 +135,8 @@ typedef void (*tessera_parallel_for)(void* host, int32_t n, void (*body)(void* a
 typedef struct tessera_executor {
   tessera_executor_kind kind;
   int32_t num_threads;                // THREADS, PARALLEL_FOR: at least 1
-  int32_t part;                       // PART
-  int32_t num_parts;                  // PART
+  int32_t part;                       // PART: 0 to num_parts - 1
+  int32_t num_parts;                  // PART: at least 1
   tessera_parallel_for parallel_for;  // PARALLEL_FOR
   void* host;                         // PARALLEL_FOR: passed back to the callback
 } tessera_executor;
@@ -129,11 +148,17 @@ typedef enum tessera_backend TESSERA_ANY_INT {
 } tessera_backend;
 
 // Zero-initialised (or NULL) is a good default everywhere.
+//
+// tessera_<op>_workspace_size checks the arguments like the call itself and reads lengths, but no data: it depends on
+// the lengths, the executor and the variant. In parts it is what each part needs for its own, the same for all of them,
+// and no more when requests have fewer keys, so that memory for the longest serves for all. A workspace needs no contents
+// and keeps none. Without one the library takes what it needs on first use and keeps it: later calls of the same size
+// allocate nothing.
 typedef struct tessera_context {
   tessera_executor executor;
   tessera_backend backend;
   const char* variant;     // NULL: the best one; else "scalar", "avx2", "avx512", "avx512bf16"
-  void* workspace;         // NULL: the library keeps buffers and reuses them; else at a multiple of 64 bytes
+  void* workspace;         // NULL: the library's own; else the caller's, at a multiple of 64 bytes
   size_t workspace_bytes;  // of workspace: at least tessera_<op>_workspace_size
 } tessera_context;
 

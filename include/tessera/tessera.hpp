@@ -1,5 +1,7 @@
 // tessera.hpp: the C ABI of tessera.h for C++20. Views are made with tensor(), arguments with designated initialisers,
-// errors are exceptions. Header-only; nothing is copied and nothing is owned.
+// errors are exceptions. Header-only; nothing is copied and nothing is owned. For tessera_<op> of tessera.h there are a
+// struct Op, whose members are named and explained there, and functions op(), op_workspace_size() and op_explain() as far
+// as C has them, which take it and a Context.
 //
 //   std::vector<float> q(...), k(...), v(...), out(...);
 //   std::vector<int32_t> blocks = {0, 2, 5};
@@ -154,7 +156,7 @@ struct Context {
   tessera_context c() const { return {executor, backend, variant, workspace.data(), workspace.size()}; }
 };
 
-// ---- Operators: arguments are described in tessera.h --------------------------------------------------------------
+// ---- How operators are called --------------------------------------------------------------------------------------
 
 namespace detail {
 template <class Args>
@@ -183,6 +185,8 @@ std::string explain(tessera_status (*op)(const Args*, const tessera_context*, ch
 }
 }  // namespace detail
 
+// ---- The KV cache ---------------------------------------------------------------------------------------------------
+
 struct AppendKv {
   Tensor k = {};
   Tensor v = {};  // absent with v_cache
@@ -193,6 +197,8 @@ struct AppendKv {
 inline void append_kv(const AppendKv& a, const Context& context = {}) {
   detail::run(tessera_append_kv, {a.k, a.v, a.slots, a.k_cache, a.v_cache}, context);
 }
+
+// ---- Block-sparse attention -----------------------------------------------------------------------------------------
 
 struct BlockSparseGqaPrefill {
   Tensor q = {};
@@ -308,6 +314,8 @@ inline std::string block_sparse_attention_single_q_explain(const BlockSparseAtte
   return detail::explain(tessera_block_sparse_attention_single_q_explain, args.c(), context);
 }
 
+// ---- Merging states of disjoint KV shards ---------------------------------------------------------------------------
+
 struct CpMerge {
   std::span<const Tensor> o = {};
   std::span<const Tensor> l = {};
@@ -333,6 +341,8 @@ inline void merge_states(const MergeStates& args, const Context& context = {}) {
   detail::run(tessera_merge_states,
               {args.partial_out.data(), args.partial_lse.data(), static_cast<int64_t>(n), args.out, args.lse}, context);
 }
+
+// ---- Training-free selection ----------------------------------------------------------------------------------------
 
 struct MobaSelect {
   Tensor q = {};
@@ -387,6 +397,8 @@ inline size_t mass_select_workspace_size(const MassSelect& args, const Context& 
   return detail::workspace_size(tessera_mass_select_workspace_size, args.c(), context);
 }
 
+// ---- MSA selection: block scores of a trained indexer ---------------------------------------------------------------
+
 // Index queries and keys, in the arguments of the two operators below.
 struct MsaIndex {
   Tensor q = {};
@@ -426,6 +438,8 @@ inline void msa_select(const MsaSelect& args, const Context& context = {}) {
 inline size_t msa_select_workspace_size(const MsaSelect& args, const Context& context = {}) {
   return detail::workspace_size(tessera_msa_select_workspace_size, args.c(), context);
 }
+
+// ---- QSA: compressed keys and token lists ---------------------------------------------------------------------------
 
 // How raw keys become the key of their block, in the arguments of the two operators below.
 struct QsaKeyRule {
@@ -497,6 +511,8 @@ struct QsaExpandBlocks {
 inline void qsa_expand_blocks(const QsaExpandBlocks& a, const Context& context = {}) {
   detail::run(tessera_qsa_expand_blocks, {a.block_ids, a.query_positions, a.block_size, a.token_indices}, context);
 }
+
+// ---- QSA: block scores and selection --------------------------------------------------------------------------------
 
 // Index queries and compressed keys, in the arguments of two operators below.
 struct QsaIndex {
@@ -604,6 +620,8 @@ inline void topk_blocks(const TopkBlocks& a, const Context& context = {}) {
 inline size_t topk_blocks_workspace_size(const TopkBlocks& a, const Context& context = {}) {
   return detail::workspace_size(tessera_topk_blocks_workspace_size, {a.scores, a.indices}, context);
 }
+
+// ---- QSA: attention over token lists --------------------------------------------------------------------------------
 
 struct QsaSparseAttention {
   Tensor q = {};
