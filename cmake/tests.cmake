@@ -35,7 +35,7 @@ file(GLOB ggml_host_sources CONFIGURE_DEPENDS examples/ggml_host/*.cc)
 add_example(ggml_host ${ggml_host_sources})
 
 # Projects of someone else's, which know none of our flags.
-if(PROJECT_IS_TOP_LEVEL AND NOT CMAKE_CROSSCOMPILING AND NOT TESSERA_EMULATE_AVX512
+if(PROJECT_IS_TOP_LEVEL AND TESSERA_INSTALL AND NOT CMAKE_CROSSCOMPILING AND NOT TESSERA_EMULATE_AVX512
    AND NOT CMAKE_CXX_FLAGS_DEBUG MATCHES "-fsanitize")
   include(cmake/package_tests.cmake)
 endif()
