@@ -326,11 +326,11 @@ TESSERA_API tessera_status tessera_merge_states(const tessera_merge_states_args*
 
 // moba: a block's score is the mean over the query block's rows and the group's heads of q . mean(keys of the block).
 typedef struct tessera_moba_select_args {
-  tessera_tensor q;  // [B, Sq, Hq, D] bf16, f16 or f32
-  tessera_tensor k;  // [B, Sk, Hkv, D], q's dtype; paged: [P, Hkv, ps, D]
-  int64_t topk;
-  int64_t block_size;         // 0: 128
-  int64_t block_q;            // 0: 1
+  tessera_tensor q;           // [B, Sq, Hq, D] bf16, f16 or f32
+  tessera_tensor k;           // [B, Sk, Hkv, D], q's dtype; paged: [P, Hkv, ps, D]
+  int64_t topk;               // blocks per list, at least 1
+  int64_t block_size;         // tokens per block; 0: 128
+  int64_t block_q;            // query tokens per list; 0: 1
   int64_t local_blocks;       // blocks up to and including the query's own that are always in
   int64_t init_blocks;        // first blocks that are always in
   tessera_tensor q_offset;    // optional int32 [B]; absent: Sk - Sq
@@ -345,13 +345,13 @@ TESSERA_API tessera_status tessera_moba_select_workspace_size(const tessera_moba
 // mass: rows 0, stride, 2 stride, ... and the last of a query block, in all heads of the group, take an exact softmax over
 // their visible keys; a block's score is the sum of its probabilities.
 typedef struct tessera_mass_select_args {
-  tessera_tensor q;  // [B, Sq, Hq, D] bf16, f16 or f32
-  tessera_tensor k;  // [B, Sk, Hkv, D], q's dtype; paged: [P, Hkv, ps, D]
-  int64_t topk;
-  int64_t block_size;  // 0: 64
-  int64_t block_q;     // 0: 64
-  int64_t stride;      // 0: 8
-  int64_t local_blocks;
+  tessera_tensor q;      // [B, Sq, Hq, D] bf16, f16 or f32
+  tessera_tensor k;      // [B, Sk, Hkv, D], q's dtype; paged: [P, Hkv, ps, D]
+  int64_t topk;          // blocks per list, at least 1
+  int64_t block_size;    // tokens per block; 0: 64
+  int64_t block_q;       // query tokens per list; 0: 64
+  int64_t stride;        // rows of a query block from one sample to the next; 0: 8
+  int64_t local_blocks;  // as for moba
   int64_t init_blocks;
   const float* softmax_scale;  // NULL: 1/sqrt(D)
   tessera_tensor q_offset;     // optional int32 [B]; absent: Sk - Sq
@@ -389,9 +389,9 @@ TESSERA_API tessera_status tessera_msa_block_scores_workspace_size(const tessera
 // ascend, left-packed, then -1; rows with no more than topk visible blocks list them all.
 typedef struct tessera_msa_select_args {
   tessera_msa_index index;
-  int64_t topk;
-  int64_t local_blocks;
-  int64_t init_blocks;
+  int64_t topk;            // at least 1; MiniMax-M3: 16
+  int64_t local_blocks;    // MiniMax-M3: 1
+  int64_t init_blocks;     // MiniMax-M3: 0
   tessera_tensor indices;  // int32 [B, Hi, Sq, topk] or [Hi, total_q, topk]
 } tessera_msa_select_args;
 TESSERA_API tessera_status tessera_msa_select(const tessera_msa_select_args* args, const tessera_context* context);
@@ -539,7 +539,7 @@ TESSERA_API tessera_status tessera_qsa_mqa_decode_workspace_size(const tessera_q
 // them all. At least one of the two results is given.
 typedef struct tessera_qsa_select_args {
   tessera_qsa_index index;
-  int64_t topk;
+  int64_t topk;            // at least 1; Qwen4-Exp: 512
   tessera_tensor indices;  // int32 [B, Q, topk] or [total_q, topk]
   // int32 [B, Q, topk * bs + bs - 1] or [total_q, ...]: what tessera_qsa_expand_blocks makes of them at the rows' positions,
   // or at the last token of seq_lens_k, if that is before; of a row that belongs to no request nothing.
