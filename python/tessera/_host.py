@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from tessera._tensors import from_numpy, to_numpy
+
+if TYPE_CHECKING:
+    import numpy as np
 
 
 def build_block_kv_indices(keep_mask: Any, topk: int) -> Any:
@@ -24,6 +25,8 @@ def build_block_kv_indices(keep_mask: Any, topk: int) -> Any:
 
     Source: ops.build_block_kv_indices of minimax-m3-msa-neuron-kernels.
     """
+    import numpy as np
+
     op = "build_block_kv_indices"
     mask = to_numpy(keep_mask)
     if mask.dtype != np.bool_:
@@ -43,10 +46,21 @@ def build_block_kv_indices(keep_mask: Any, topk: int) -> Any:
 
 
 def build_causal_block_mask(BS: int) -> np.ndarray:
-    """The additive causal mask inside a block: f32 [BS, BS], 0 where the key is at or before the query, else -inf.
+    """The additive causal mask inside a block, to be added to scores.
+
+    Args:
+        BS: tokens of the block.
+
+    Returns:
+        NumPy f32 [BS, BS], query by key: 0 where the key is at or before the query, else -inf.
+
+    Raises:
+        ValueError: a negative size; TypeError: not an int.
 
     Source: ops.build_causal_block_mask of minimax-m3-msa-neuron-kernels.
     """
+    import numpy as np
+
     return np.triu(np.full((BS, BS), -np.inf, np.float32), k=1)
 
 
@@ -74,8 +88,13 @@ def dense_gqa_reference(
     Returns:
         out f32 [B, Sq, Hq, Dv] of q's kind. Rows without a selected, visible key are 0.
 
+    Raises:
+        ValueError: kv_indices whose shape does not fit; TypeError: kv_indices that are not int32.
+
     Source: ops.dense_gqa_reference of minimax-m3-msa-neuron-kernels.
     """
+    import numpy as np
+
     qf, kf, vf = (to_numpy(t).astype(np.float32) for t in (q, k, v))
     lists = to_numpy(kv_indices)
     (batch, sq, hq, d), (sk, hkv, dv) = qf.shape, vf.shape[1:]
@@ -106,6 +125,8 @@ def dense_gqa_reference(
 
 def _weighted_sum(p: np.ndarray, seen: np.ndarray, v: np.ndarray) -> np.ndarray:
     """p @ v in which an unseen value is absent even if it is not a finite number."""
+    import numpy as np
+
     finite = np.isfinite(v)
     out = p @ np.where(finite, v, np.float32(0))
     for row in np.nonzero(seen @ ~finite.all(axis=1))[0]:

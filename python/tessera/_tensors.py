@@ -1,14 +1,16 @@
 """Kinds of tensors: making one of a given kind, and turning results into the kind of the inputs.
 
-torch is never imported here: a torch tensor can only be met when the caller has imported torch already.
+torch is never imported here: a torch tensor can only be met when the caller has imported torch already. NumPy, which
+takes ten times as long to import as all of tessera, is imported by the first call that needs it.
 """
 
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
+if TYPE_CHECKING:
+    import numpy as np
 
 _FLOATS = ("bfloat16", "float16", "float32")
 
@@ -16,6 +18,11 @@ _FLOATS = ("bfloat16", "float16", "float32")
 def is_torch(value: Any) -> bool:
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(value, torch.Tensor)
+
+
+def is_numpy(value: Any) -> bool:
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and isinstance(value, numpy.ndarray)
 
 
 def numpy_dtype(name: str) -> Any:
@@ -30,6 +37,8 @@ def empty(like: Any, shape: tuple[int, ...], dtype: str) -> Any:
     """An uninitialised result: a torch tensor for torch, else a NumPy array. Called by the compiled module."""
     if is_torch(like):
         return like.new_empty(shape, dtype=getattr(sys.modules["torch"], dtype))
+    import numpy as np
+
     return np.empty(shape, numpy_dtype(dtype))
 
 
@@ -39,7 +48,7 @@ def give_back(result: Any, like: Any) -> Any:
     Producers that are neither torch nor NumPy are asked for `from_dlpack`, in their array-API namespace or else in
     their top-level package; without one the result stays a NumPy array.
     """
-    if is_torch(like) or isinstance(like, np.ndarray):
+    if is_torch(like) or is_numpy(like):
         return result
     if hasattr(like, "__array_namespace__"):
         namespace = like.__array_namespace__()
@@ -57,6 +66,8 @@ def dtype_name(dtype: Any) -> str | None:
     """The name of a NumPy scalar type, NumPy dtype or torch dtype; None for anything else."""
     if type(dtype).__module__ == "torch":
         return str(dtype).removeprefix("torch.")
+    import numpy as np
+
     try:
         return np.dtype(dtype).name
     except TypeError:
@@ -78,6 +89,8 @@ def to_numpy(value: Any) -> np.ndarray:
         if value.dtype == sys.modules["torch"].bfloat16:
             value = value.float()
         return value.numpy()
+    import numpy as np
+
     if hasattr(value, "__array__") or not hasattr(value, "__dlpack__"):
         return np.asarray(value)
     return np.from_dlpack(value)
