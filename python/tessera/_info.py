@@ -43,7 +43,11 @@ def set_num_threads(n: int) -> None:
 
 
 def get_num_threads() -> int:
-    """The number of threads that a call may use."""
+    """The number of threads that a call may use.
+
+    Returns:
+        What `set_num_threads` was given, or its default.
+    """
     return _core.get_num_threads()
 
 

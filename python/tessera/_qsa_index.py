@@ -223,7 +223,8 @@ def qsa_select_tokens(
     """The tokens of the blocks that `qsa_select` takes, and those of the row's incomplete last block, in one step.
 
     Args:
-        As `qsa_select`.
+        q_idx, block_keys, budget, block_table, page_size, cu_seqlens_q, token_to_req, num_requests, query_positions,
+            seq_lens_q, block_size, scale, score_scale, weights, seq_lens_k, screen, backend: as in `qsa_select`.
 
     Returns:
         int32 [B, Q, K * bs + bs - 1] or [R, ...] of q_idx's kind: ascending token ids within the request up to the row's
@@ -254,5 +255,7 @@ def topk_blocks(scores: Array, k: int, *, backend: str = "native") -> Array:
 
     Raises:
         ValueError: shape, stride, device, k or option; TypeError: dtype or type of an argument.
+
+    Source: the selection of Qwen4-Exp (Qwen Sparse Attention), apart from its scores.
     """
     return _core.topk_blocks(scores, k, backend)

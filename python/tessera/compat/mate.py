@@ -64,9 +64,13 @@ def qsa_indexer_mqa_score(
         block_size: tokens per block.
         scale: positive factor; None: 1/sqrt(D).
         score_scale: positive divisor; excludes scale.
+        backend: "tilelang", which runs tessera's kernels, or "reference".
 
     Returns:
         f32 [B, Q, N] or [total_q, N], -inf for a block whose last token is not visible.
+
+    Raises:
+        ValueError: another backend; the rest as `tessera.qsa_indexer_mqa_score`.
     """
     return tessera.qsa_indexer_mqa_score(
         q_idx,
@@ -103,9 +107,13 @@ def qsa_mqa_prefill(
         row_starts, row_ends: int32 [rows], the keys [start, end) that a row sees.
         score_scale: positive divisor; excludes scale.
         scale: positive factor; None: 1/sqrt(dim).
+        backend: "tilelang", which runs tessera's kernels, or "reference".
 
     Returns:
         f32 [rows, keys], -inf outside the interval.
+
+    Raises:
+        ValueError: another backend; the rest as `tessera.qsa_mqa_prefill`.
     """
     backend = _backend("qsa_mqa_prefill", backend)
     return tessera.qsa_mqa_prefill(q, k, row_starts, row_ends, score_scale, scale=scale, backend=backend)
@@ -135,9 +143,13 @@ def qsa_mqa_decode(
         max_model_len: width of the result, in keys.
         score_scale: positive divisor; excludes scale.
         scale: positive factor; None: 1/sqrt(dim).
+        backend: "tilelang", which runs tessera's kernels, or "reference".
 
     Returns:
         f32 [B, max_model_len], -inf where a key is not seen.
+
+    Raises:
+        ValueError: another backend; the rest as `tessera.qsa_mqa_decode`.
     """
     backend = _backend("qsa_mqa_decode", backend)
     return tessera.qsa_mqa_decode(
@@ -184,8 +196,7 @@ def qsa_sparse_attention(
             selected_kv_indices [slots, Hkv, D].
         value: as key.
         token_indices: int32 [B, Q, W] or [total_q, W], ids within the request; invalid and future ones are skipped.
-        block_indices: int32 [B, Q, K] or [total_q, K], K from 1 to 512 and W = 4 * K + 3. A hint without effect, like
-            assume_compact_blocks and warp_specialized.
+        block_indices: int32 [B, Q, K] or [total_q, K], K from 1 to 512 and W = 4 * K + 3. A hint without effect.
         cu_seqlens_q: int32 [B + 1], bounds of the requests among packed rows.
         token_to_req: int32 [total_q], the request of each packed row.
         num_requests: B, if it is to be checked.
@@ -199,6 +210,7 @@ def qsa_sparse_attention(
         gate: [B, Q, Hq, Dv] or [B, Q, Hq], or packed; the rounded result is multiplied by its sigmoid.
         num_splits: None chooses; n cuts each list into n parts; 1 does not cut.
         return_lse: return (out, lse).
+        warp_specialized, assume_compact_blocks: hints without effect.
         out: where to write the result; any view that does not overlap itself or an input, with a unit feature stride.
         selected_kv_indices: int32 [total_q, W], rows of key and value in place of token_indices.
         softmax_scale: another name for scale.
@@ -206,10 +218,14 @@ def qsa_sparse_attention(
         compute_dtype: torch.bfloat16, which stands for query's dtype, or that dtype itself. The default is given by its
             name, so that torch need not be there. Any other, FP8 among them, is a NotImplementedError.
         lse: f32 [B, Q, Hq] or [total_q, Hq] to write into, whether it is returned or not.
+        backend: "tilelang", which runs tessera's kernels, or "reference".
 
     Returns:
         out, shaped like query with Dv features, or (out, lse): f32, the natural logarithm of the sum of exp(scores). Rows
         without a token give 0 and -inf.
+
+    Raises:
+        ValueError: another backend; the rest as `tessera.qsa_sparse_attention`.
     """
     return tessera.qsa_sparse_attention(
         query,

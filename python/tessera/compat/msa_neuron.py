@@ -72,6 +72,9 @@ def block_sparse_gqa_prefill(q: Any, k: Any, v: Any, kv_indices: Any, softmax_sc
 
     Returns:
         [B, S_q, H_q, D] of q's dtype and kind.
+
+    Raises:
+        As `tessera.block_sparse_gqa_prefill`.
     """
     return tessera.block_sparse_gqa_prefill(q, k, v, kv_indices, block_size=BS, softmax_scale=softmax_scale)
 

@@ -43,6 +43,9 @@ def lists_to_block_mask(
     Returns:
         A BlockMask of shape [B, heads, Sq, Sk] and BLOCK_SIZE (block_q, block_size), on the CPU. It takes, as all of
         them do, memory for B x heads x nQ x N blocks.
+
+    Raises:
+        ValueError: sizes that do not fit the lists; TypeError: lists that are not int32; ImportError: no torch.
     """
     import torch
     from torch.nn.attention.flex_attention import BlockMask
@@ -97,6 +100,9 @@ def block_mask_to_lists(block_mask: Any, *, width: int | None = None) -> Any:
     Returns:
         int32 [B, H, nQ, width], a torch tensor; its block_q and block_size are block_mask.BLOCK_SIZE. For H = Hq,
         `share_lists(..., heads=Hkv)` makes lists per KV head of it.
+
+    Raises:
+        ValueError: a list is longer than width.
     """
     op = "block_mask_to_lists"
     parts = [(block_mask.kv_num_blocks, block_mask.kv_indices)]

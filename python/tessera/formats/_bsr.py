@@ -54,6 +54,9 @@ def bsr_to_lists(crow_indices: Any, col_indices: Any, num_blocks: int, *, width:
 
     Returns:
         int32 [..., nQ, width].
+
+    Raises:
+        ValueError: shapes or crow_indices that do not fit, or a list longer than width; TypeError: other integers.
     """
     op = "bsr_to_lists"
     dtypes = ("int32", "int64")

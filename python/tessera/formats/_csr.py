@@ -33,6 +33,9 @@ def packed_to_csr(packed: Any, cu_seqlens_q: Any, num_blocks: Any) -> tuple[Any,
         h holds the block of row r, counted from the first token of their request, ascending, each once; -1 behind the
         last row.
 
+    Raises:
+        ValueError: sizes that do not fit; TypeError: lists or bounds that are not int32.
+
     Source: build_k2q_csr of MiniMax-AI/MSA; there a repeated id counts twice and one past the last block is an error.
     """
     op = "packed_to_csr"
@@ -68,6 +71,9 @@ def csr_to_packed(row_ptr: Any, q_indices: Any, cu_seqlens_q: Any, num_blocks: A
 
     Returns:
         int32 [Hkv, total_q, width].
+
+    Raises:
+        ValueError: sizes that do not fit, or a list longer than width; TypeError: what is not int32.
     """
     op = "csr_to_packed"
     starts = read(op, "row_ptr", row_ptr, {2: "[Hkv, R + 1]"})

@@ -93,6 +93,9 @@ def spread_lists(lists: Any, num_queries: int, *, block_q: int, heads: int | Non
 
     Returns:
         int32 [B, Sq, W] or [B, heads, Sq, W], the entries as they stand.
+
+    Raises:
+        ValueError: sizes or heads that do not fit the lists; TypeError: lists that are not int32.
     """
     op = "spread_lists"
     array = read(op, "lists", lists, LISTS)

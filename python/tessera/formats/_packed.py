@@ -34,6 +34,9 @@ def lists_to_packed(lists: Any, cu_seqlens_q: Any) -> Any:
 
     Returns:
         int32 [Hkv, total_q, W], the entries as they stand.
+
+    Raises:
+        ValueError: sizes that do not fit; TypeError: lists or bounds that are not int32.
     """
     op = "lists_to_packed"
     array = read(op, "lists", lists, {4: "[B, Hkv, Sq, W]"})
@@ -55,6 +58,9 @@ def packed_to_lists(packed: Any, cu_seqlens_q: Any) -> Any:
 
     Returns:
         int32 [B, Hkv, Sq, W], Sq the tokens of the longest request; -1 behind the tokens of the others.
+
+    Raises:
+        ValueError: sizes that do not fit; TypeError: lists or bounds that are not int32.
     """
     op = "packed_to_lists"
     array = read(op, "packed", packed, PACKED)
