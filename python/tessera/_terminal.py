@@ -6,7 +6,15 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
+import click
+
 Tell = Callable[[str], None]
+
+
+class MissingError(click.ClickException):
+    """Something that the command needs, and that this machine lacks."""
+
+    exit_code = 2
 
 
 @contextmanager

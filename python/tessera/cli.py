@@ -1,4 +1,4 @@
-"""The command `tessera`. Exit status: 0 done, 1 a check failed, 2 wrong usage."""
+"""The command `tessera`. Exit status: 0 done, 1 a check failed, 2 wrong usage or something needed is missing."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import tessera
 # Name -> where the command is, and its line of help: a command is imported when it is used, for one needs torch, another
 # matplotlib, and `tessera info` needs neither.
 COMMANDS = {
-    "info": ("tessera.cli:info", "What this installation is and what it found on this machine."),
-    "check": ("tessera.check.command:check", "Check every operator, variant and dtype against the reference."),
+    "info": ("tessera.cli:info", "Say what is installed, and what it found on this machine."),
+    "check": ("tessera.check.command:check", "Check that every operator computes what it should here; seconds."),
     "bench": ("tessera.bench.command:bench", "Time operators against the machine's ceiling and against others."),
-    "demo": ("tessera.demo.command:demo", "Let a language model read a long text, dense and sparse."),
-    "plot": ("tessera.bench.plot:plot", "Draw what `tessera bench --json` has measured."),
+    "demo": ("tessera.demo.command:demo", "Let a language model read a long text, dense and sparse; minutes."),
+    "plot": ("tessera.plot.command:plot", "Draw what bench or demo have measured and saved."),
 }
 
 
@@ -39,13 +39,25 @@ class Commands(click.Group):
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(tessera.__version__, prog_name="tessera")
 def main() -> None:
-    """Attention over the blocks that matter: sparse attention for CPUs."""
+    """Attention over the blocks that matter: sparse attention for CPUs.
+
+    Start with `tessera info` and `tessera check`, which need nothing but this package. `tessera COMMAND --help` says more
+    about each command, and each can print JSON for other programs.
+
+    Exit status: 0 done; 1 a check failed; 2 wrong usage, or something that the command needs is missing. Progress is shown
+    on standard error, if that is a terminal.
+    """
 
 
 @click.command()
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def info(as_json: bool) -> None:
-    """What this installation is and what it found on this machine."""
+    """Say what is installed, and what it found on this machine.
+
+    A variant is a set of kernels for one level of CPU features. The best one that is available here is used; the
+    environment variable TESSERA_MAX_ISA, or --variant of other commands, chooses a lower one. Results differ between
+    variants only by rounding.
+    """
     facts = tessera.info()
     if as_json:
         click.echo(json.dumps(facts))

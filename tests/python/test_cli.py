@@ -262,33 +262,59 @@ def test_bench_refuses(args, text):
     assert text in run("bench", *args, status=2).stderr
 
 
-# ---- plot --------------------------------------------------------------------------------------------------------------
+# ---- bench --compare ---------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
-def measured(tmp_path_factory):
-    file = tmp_path_factory.mktemp("plot") / "lines.jsonl"
-    result = run("bench", "call-overhead", "--runs", "1", "--no-peers", "--json").stdout
-    file.write_text(result + run("bench", "merge", *SMALL["merge"], "--runs", "1", "--json").stdout)
-    return file
+def measured():
+    return {name: bench(name, "--no-peers", "--threads", "1") for name in ("merge", "call-overhead")}
 
 
-@pytest.mark.parametrize("suffix", ["png", "svg"])
-def test_plot_draws(measured, tmp_path, suffix):
-    pytest.importorskip("matplotlib")
-    out = tmp_path / f"picture.{suffix}"
-    (summary,) = lines("plot", str(measured), "-o", str(out))
-    assert summary == {"file": str(out), "cases": ["call-overhead", "merge"], "lines": 2}
-    assert out.stat().st_size > 1000
+def compared(tmp_path, name, *old, status=0, options=()):
+    file = tmp_path / "old.json"
+    file.write_text("".join(json.dumps(line) + "\n" for line in old))
+    fixed = (*SMALL[name], "--runs", "1", "--no-peers", "--threads", "1", "--compare", str(file))
+    return lines("bench", name, *fixed, *options, status=status)[0]["compare"]
 
 
-def test_plot_refuses(measured, tmp_path):
-    run("plot", str(measured), "-o", "picture.pdf", status=2)
-    other = tmp_path / "other.jsonl"
-    other.write_text('{"selector": "mass"}\n')
-    assert "line 1" in run("plot", str(other), "-o", str(tmp_path / "x.png"), status=2).stderr
+def test_compare_puts_times_into_relation_to_the_ceilings(measured, tmp_path):
+    old = measured["merge"]
+    found = compared(tmp_path, "merge", old | {"ms": 1e-9, "ceiling": old["ceiling"] | {"share": 1e-9}})
+    assert found["ratio"] > 1e3
+    assert found["adjusted"] < 1
+    assert not found["slower"]
+    assert (found["ms"], found["margin"]) == (1e-9, 0.1)
+    found = compared(tmp_path, "merge", old | {"ceiling": old["ceiling"] | {"share": 1e9}}, status=1)
+    assert found["slower"]
 
 
-def test_plot_says_what_to_install(measured, tmp_path, monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "matplotlib", None)
-    assert "pip install matplotlib" in run("plot", str(measured), "-o", str(tmp_path / "x.png"), status=2).stderr
+def test_compare_takes_times_where_no_ceiling_is(measured, tmp_path):
+    old = measured["call-overhead"]
+    assert compared(tmp_path, "call-overhead", old | {"ms": 1e9})["ratio"] < 1
+    found = compared(tmp_path, "call-overhead", old | {"ms": old["ms"] / 1e4}, status=1)
+    assert found["adjusted"] is None
+    assert found["slower"]
+    assert not compared(tmp_path, "call-overhead", old | {"ms": old["ms"] / 1e3}, options=("--margin", "1e6"))["slower"]
+
+
+def test_compare_prefers_the_same_variant_and_names_another_cpu(measured, tmp_path):
+    old = measured["call-overhead"]
+    other = old | {"variant": "other", "ms": 1e9}
+    assert compared(tmp_path, "call-overhead", old | {"ms": 1e8}, other)["variant"] == old["variant"]
+    assert compared(tmp_path, "call-overhead", other)["variant"] == "other"
+    assert "cpu" not in compared(tmp_path, "call-overhead", other)
+    found = compared(tmp_path, "call-overhead", other | {"machine": {"cpu": "Z80"}})
+    assert found["cpu"] == "Z80"
+    text = describe(old | {"compare": found})
+    assert "on another CPU, Z80" in text
+    assert "not slower" in text
+
+
+def test_compare_refuses(measured, tmp_path):
+    file = tmp_path / "old.json"
+    file.write_text(json.dumps(measured["merge"]) + "\n")
+    options = ("--no-peers", "--threads", "1", "--compare", str(file))
+    assert "has no call-overhead with" in run("bench", "call-overhead", *options, status=2).stderr
+    file.write_text('{"selector": "mass"}\n')
+    assert "not a line of tessera bench" in run("bench", "merge", *options, status=2).stderr
+    run("bench", "merge", "--compare", str(tmp_path / "none"), status=2)

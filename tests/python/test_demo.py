@@ -295,7 +295,7 @@ def test_directory_without_a_model(tmp_path):
 
 def test_missing_packages_are_named(monkeypatch, tmp_path):
     monkeypatch.setattr("tessera.demo.command.find_spec", lambda name: None if name in ("gguf", "jinja2") else name)
-    error = run("--report", tmp_path / "r.html", code=1).stderr
+    error = run("--report", tmp_path / "r.html", code=2).stderr
     assert error == "Error: tessera demo needs gguf, jinja2: pip install 'tessera-attention[demo]'\n"
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 
-from tessera._terminal import progress
+from tessera._terminal import MissingError, progress
 from tessera.demo import BLOCK
 
 # Module -> the distribution that has it.
@@ -41,26 +41,33 @@ def _writable(_: click.Context, __: click.Parameter, value: str) -> Path:
 
 
 @click.command()
-@click.option("--seq", type=click.IntRange(min=256), default=8192, show_default=True, help="Tokens to read.")
-@click.option("--text", type=click.Path(exists=True, dir_okay=False), help="File to read.  [default: Python's help]")
+@click.option(
+    "--seq", type=click.IntRange(min=256), metavar="N", default=8192, show_default=True, help="Tokens to read."
+)
+@click.option(
+    "--text",
+    type=click.Path(exists=True, dir_okay=False),
+    help="Text file to read.  [default: Python's own help pages]",
+)
 @click.option(
     "--model", "directory", type=click.Path(exists=True, file_okay=False),
-    help="Directory of a model.  [default: SmolLM2-135M-Instruct]",
+    help="Directory of a Hugging Face model.  [default: SmolLM2-135M-Instruct]",
 )  # fmt: skip
 @click.option(
     "--dtype", type=click.Choice(["auto", "bf16", "f32"]), default="auto", show_default=True,
     help="Element type; auto: bf16, unless the framework is faster in f32 here.",
 )  # fmt: skip
 @click.option(
-    "--budgets", default="512,1024,2048", show_default=True, callback=_budgets, help="Tokens that a query may read."
-)
+    "--budgets", metavar="N,N...", default="512,1024,2048", show_default=True, callback=_budgets,
+    help="Tokens that a query may read, one sparse reading for each.",
+)  # fmt: skip
 @click.option("--quick", is_flag=True, help="Only one budget, and no times at shorter texts.")
 @click.option("--all", "everything", is_flag=True, help=f"Leave nothing out, be it more than {_SECONDS} seconds.")
 @click.option(
     "--report", type=click.Path(dir_okay=False), default=_REPORT, show_default=True, callback=_writable,
     help="Where to write the report.",
 )  # fmt: skip
-@click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per reading, for `tessera plot` too.")
 def demo(
     seq: int,
     text: str | None,
@@ -74,14 +81,17 @@ def demo(
 ) -> None:
     """Let a language model read a long text, dense and sparse.
 
-    The same text is read with the framework's dense attention, with this library's, and block-sparse at several budgets.
-    Shown are the quality of each reading, its time and its memory, as a table and as a report for the browser. The exit
-    status is 1 if the two dense readings differ by more than rounding.
+    The same text is read with the framework's dense attention, with this library's, and block-sparse at several budgets:
+    so many tokens each query may look at. Shown are the quality of each reading, its time and its memory, as a table and
+    as a report for the browser. The exit status is 1 if the two dense readings differ by more than rounding.
+
+    `make demo` in the repository gets all that this needs. Elsewhere it is pip install 'tessera-attention[demo]', and the
+    small model, or --model; what is missing is said. Nothing is fetched from the network by the command itself.
     """
     began = time.perf_counter()
     missing = [name for module, name in _NEEDED.items() if find_spec(module) is None]
     if missing:
-        raise click.ClickException(f"tessera demo needs {', '.join(missing)}: pip install 'tessera-attention[demo]'")
+        raise MissingError(f"tessera demo needs {', '.join(missing)}: pip install 'tessera-attention[demo]'")
 
     # Read when transformers is imported: ask no server for what is not on the disk; and no bars of progress but ours.
     os.environ.update(HF_HUB_OFFLINE="1", TQDM_DISABLE="1")
@@ -111,7 +121,7 @@ def demo(
         except ValueError as error:
             raise click.UsageError(str(error)) from error
         except model.CannotRunError as error:
-            raise click.ClickException(str(error)) from error
+            raise MissingError(str(error)) from error
     reports.write(report, findings, _command(), time.perf_counter() - began)
     if as_json:
         for result in (result for group in table.groups(findings) for result in group):

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 import matplotlib
 import numpy as np
-import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
@@ -20,41 +19,16 @@ from tessera.demo import BLOCK
 from tessera.demo.quality import Quality
 from tessera.demo.readers import DENSE, FRAMEWORK, SPARSE, Reader
 from tessera.demo.session import Findings, all_points
+from tessera.plot.maps import pixels
+from tessera.plot.style import label_ends, style
 
 # Colours of the drawing, which stand for variables of the page's style sheet.
 _INK, _MUTED, _RULE = "#010101", "#020202", "#030303"
 COLOURS = {"mass": "#040404", "moba": "#050505", "window": "#060606", "random": "#070707"}
 _VARIABLES = {_INK: "ink", _MUTED: "muted", _RULE: "rule"} | {c: name for name, c in COLOURS.items()}
-_SELECTED = (0.90, 0.40, 0.08, 1.0)  # pixels cannot follow the page: an orange that stands on light and on dark
-_VISIBLE = (0.5, 0.5, 0.5, 0.13)
 
-_STYLE = {
-    "svg.fonttype": "none",
-    "font.size": 11,
-    "text.color": _INK,
-    "axes.edgecolor": _RULE,
-    "axes.labelcolor": _MUTED,
-    "axes.titlelocation": "left",
-    "axes.titlesize": 12,
-    "axes.titleweight": "bold",
-    "axes.titlepad": 12,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.spines.left": False,
-    "axes.grid": True,
-    "axes.grid.axis": "y",
-    "axes.axisbelow": True,
-    "grid.color": _RULE,
-    "grid.linewidth": 0.8,
-    "xtick.color": _MUTED,
-    "ytick.color": _MUTED,
-    "xtick.major.size": 0,
-    "ytick.major.size": 0,
-    "xtick.minor.size": 0,
-    "lines.linewidth": 2.2,
-    "lines.markersize": 6,
-    "lines.solid_capstyle": "round",
-}
+# Text stays text, in the page's font.
+_STYLE = style(_INK, _MUTED, _RULE) | {"svg.fonttype": "none"}
 
 
 def _svg(figure: Figure, title: str) -> str:
@@ -75,19 +49,6 @@ def _panels(count: int, height: float, **options: object) -> tuple[Figure, list[
     figure = Figure(figsize=(10.4, height), layout="constrained")
     figure.get_layout_engine().set(w_pad=0.12, h_pad=0.06, wspace=0.04)
     return figure, list(np.atleast_1d(figure.subplots(1, count, **options)))
-
-
-def _label_ends(axes: Axes, ends: Iterable[tuple[float, float, str, str]]) -> None:
-    """Names of lines, right of their last points (x, y), moved apart where they would lie upon one another."""
-    low, high = axes.get_ylim()
-    gap = (high - low) * 0.07
-    placed = low - gap
-    for x, y, name, colour in sorted(ends, key=lambda end: end[1]):
-        placed = max(y, placed + gap)
-        axes.annotate(
-            name, (x, placed), xytext=(9, 0), textcoords="offset points", va="center", color=colour,
-            fontsize=10, annotation_clip=False,
-        )  # fmt: skip
 
 
 def quality_against_budget(findings: Findings) -> str:
@@ -119,8 +80,8 @@ def _budget_panel(
         line = sorted((r.reader.budget, value(r.quality)) for r in results if r.reader.selector == selector)
         if end := _budget_line(axes, line, COLOURS[selector]):
             ends.append((right, end, selector, COLOURS[selector]))
-    for (name, level), style in zip(levels.items(), ("--", ":"), strict=False):
-        axes.plot([left, right], [level, level], color=_INK, linewidth=1.3, linestyle=style)
+    for (name, level), dashes in zip(levels.items(), ("--", ":"), strict=False):
+        axes.plot([left, right], [level, level], color=_INK, linewidth=1.3, linestyle=dashes)
         ends.append((right, level, name, _INK))
     axes.set_xscale("log", base=2)
     axes.minorticks_off()
@@ -128,7 +89,7 @@ def _budget_panel(
     axes.set_xlim(left, right)
     axes.set_xlabel("budget, tokens")
     axes.set_title(title, pad=22)
-    _label_ends(axes, ends)
+    label_ends(axes, ends)
 
 
 def _budget_line(axes: Axes, line: list[tuple[int, float]], colour: str) -> float | None:
@@ -168,7 +129,7 @@ def time_against_context(findings: Findings) -> str:
             axes.set_xticks(lengths, [_thousands(tokens) for tokens in lengths])
             axes.set_xlabel("context, tokens")
             axes.set_title(title)
-            _label_ends(axes, ends)
+            label_ends(axes, ends)
         return _svg(figure, "Seconds of prefill and of attention against the length of the context")
 
 
@@ -204,7 +165,7 @@ def loss_by_position(findings: Findings) -> str:
         axes.set_xticks(edges, [f"{edge:,}" for edge in edges])
         axes.set_xlabel("position in the text, tokens")
         axes.set_title(f"Perplexity over dense, per cent, at {findings.featured.budget:,} tokens")
-        _label_ends(axes, ends)
+        label_ends(axes, ends)
         return _svg(figure, "Perplexity over dense along the text")
 
 
@@ -215,7 +176,7 @@ def selected_blocks(findings: Findings, most_heads: int = 4) -> str:
     with matplotlib.rc_context(_STYLE | {"svg.hashsalt": "blocks", "axes.grid": False}):
         figure, panels = _panels(heads, 10.4 / heads + 0.3, sharey=True)
         for head, axes in enumerate(panels):
-            axes.imshow(_pixels(lists[head], rows), interpolation="none", aspect="equal", origin="upper",
+            axes.imshow(pixels(lists[head].numpy(), rows, BLOCK, BLOCK), interpolation="none", aspect="equal", origin="upper",
                         extent=(0, rows * BLOCK, rows * BLOCK, 0))  # fmt: skip
             for passage in findings.reading.passages:
                 at = (passage.first, passage.again)
@@ -231,12 +192,3 @@ def selected_blocks(findings: Findings, most_heads: int = 4) -> str:
             axes.set_xlabel("keys, position")
         panels[0].set_ylabel("queries, position")
         return _svg(figure, "Which blocks each KV head of one layer selects")
-
-
-def _pixels(lists: torch.Tensor, blocks: int) -> np.ndarray:
-    """lists int32 [nQ, K] -> RGBA [nQ, blocks]."""
-    pixels = np.zeros((len(lists), blocks, 4))
-    pixels[np.tril_indices(len(lists), 0, blocks)] = _VISIBLE
-    rows, slots = np.nonzero(lists.numpy() >= 0)
-    pixels[rows, lists.numpy()[rows, slots]] = _SELECTED
-    return pixels

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any, TextIO
 
+from tessera.demo import BLOCK
 from tessera.demo.readers import FRAMEWORK
 from tessera.demo.session import Continuation, Findings, Result
 
@@ -46,7 +47,21 @@ def line(findings: Findings, result: Result, report: str | None) -> dict[str, An
     if result.reader == FRAMEWORK:
         alone = findings.framework_alone_s
         fields["prefill_without_clock_s"] = None if alone is None else round(alone, 4)
+    if result.reader == findings.featured and findings.lists is not None:
+        fields["selection"] = _selection(findings, result)
     return fields
+
+
+def _selection(findings: Findings, result: Result) -> dict[str, Any]:
+    """The lists of one layer, for `tessera plot`."""
+    assert findings.lists is not None
+    return {
+        "title": f"{findings.model} reads {findings.reading.tokens:,} tokens of {findings.reading.source}: layer"
+        f" {findings.layer}, {result.reader.name}, {result.reader.budget:,} tokens per query",
+        "block_size": BLOCK,
+        "block_q": BLOCK,
+        "lists": findings.lists.tolist(),
+    }
 
 
 def cells(findings: Findings, result: Result) -> tuple[str, ...]:

@@ -1,0 +1,1 @@
+"""Pictures of what `tessera bench` and `tessera demo` have saved: the command `tessera plot`. Needs matplotlib."""
