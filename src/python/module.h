@@ -20,10 +20,14 @@ auto anything() {
   return nanobind::arg().none();
 }
 
-// Every argument may be None as far as nanobind is concerned: what is wrong with one is said by Call, by name.
+// Every argument may be None as far as nanobind is concerned: what is wrong with one is said by Call, by name. For type
+// checkers a result may be anything: the package's own functions say what it is.
 template <class... Arguments>
 void bind(nanobind::module_& m, const char* name, nanobind::object (*function)(Arguments...)) {
-  m.def(name, function, anything<Arguments>()...);
+  const auto call = [function](Arguments... arguments) -> nanobind::any {
+    return nanobind::steal<nanobind::any>(function(arguments...).release());
+  };
+  m.def(name, call, anything<Arguments>()...);
 }
 
 }  // namespace tessera::python

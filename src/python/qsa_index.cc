@@ -70,7 +70,7 @@ nb::object select(const char* op, bool tokens, nb::handle q_idx, nb::handle bloc
   tessera_qsa_select_args args{};
   args.index = index_inputs(call, q_idx, block_keys, layout);
   if (!screen.is_none()) {
-    if (!PyTuple_Check(screen.ptr()) || PyTuple_GET_SIZE(screen.ptr()) != 2) {
+    if (!PyTuple_Check(screen.ptr()) || nb::len(screen) != 2) {
       refuse(PyExc_TypeError, {op, "screen"}, "is no pair of codes and scales");
     }
     args.screen_codes = call.part({op, "screen_codes"}, screen[0], kI8);

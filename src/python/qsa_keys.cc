@@ -75,7 +75,7 @@ nb::object qsa_screen_keys(nb::handle keys, nb::handle out, nb::handle backend) 
   args.keys = call.input("keys", keys, kFloats);
   const Shape shape(args.keys.shape, args.keys.shape + args.keys.ndim);
   const bool given = !out.is_none();
-  if (given && (!PyTuple_Check(out.ptr()) || PyTuple_GET_SIZE(out.ptr()) != 2)) {
+  if (given && (!PyTuple_Check(out.ptr()) || nb::len(out) != 2)) {
     refuse(PyExc_TypeError, {call.op(), "out"}, "is no pair of codes and scales");
   }
   const nb::object codes_out = given ? nb::object(out[0]) : nb::none();
