@@ -6,15 +6,15 @@ export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell nproc)
 
 test_presets := dev $(if $(filter x86_64,$(shell uname -m)),emulated)
 
-.PHONY: help build demo test test-cpp test-python bench lint format clean
+.PHONY: help build wheel demo test test-cpp test-python bench lint format clean
 help: ## Lists the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # ---- Build -------------------------------------------------------------------------------------------------------------
 # What is said on the way goes to standard error: the standard output of `make -s demo JSON=1` is JSON alone.
 
-.PHONY: setup-build setup-demo setup-dev
-setup-build setup-demo setup-dev: setup-%:
+.PHONY: setup-build setup-demo setup-dev setup-wheel
+setup-build setup-demo setup-dev setup-wheel: setup-%:
 	@scripts/setup $*
 
 build: setup-build ## Builds the Python package into .venv
@@ -24,11 +24,20 @@ build: setup-build ## Builds the Python package into .venv
 
 # Installs the package as editable: python/ as it lies, its commands, and the compiled module, which `build` then renews.
 build/python/installed: pyproject.toml .venv/ready-build
-	pip install --quiet --no-deps --no-build-isolation --editable .
+	pip install --quiet --no-deps --no-build-isolation --config-settings=build-dir=build/python --editable .
 	touch $@
 
 build/%/build.ninja: CMakePresets.json .venv/ready-build
 	@cmake --preset $* --log-level=WARNING
+
+# A source package, the wheel that is built from it, for this Python, and what `scripts/check_wheel` says of both. The wheel
+# is named after the oldest C library that it runs with. With PYTHON=python3.12 and a fresh .venv: the one for 3.12 and later.
+wheel: setup-build setup-wheel ## Builds and checks a source package and a wheel in dist/
+	@rm -rf build/wheel/raw && mkdir -p dist && rm -f dist/*.tar.gz
+	@python -m build --no-isolation --outdir build/wheel/raw >build/wheel/log 2>&1 || { tail -50 build/wheel/log; exit 1; }
+	@mv build/wheel/raw/*.tar.gz dist/
+	@auditwheel -q repair --wheel-dir dist build/wheel/raw/*.whl 2>&1
+	@scripts/check_wheel dist
 
 # ---- Run ---------------------------------------------------------------------------------------------------------------
 # make demo SEQ=4096 TEXT=book.txt MODEL=dir JSON=1
