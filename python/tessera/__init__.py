@@ -15,6 +15,8 @@ from tessera._msa_attention import (
     msa_sparse_decode_attention,
 )
 from tessera._msa_index import msa_block_scores, msa_select
+from tessera._operators import OPERATORS as _OPERATORS
+from tessera._operators import trace_as_torch_op as _trace_as_torch_op
 from tessera._ops import (
     block_sparse_gqa_prefill,
     block_sparse_gqa_prefill_state,
@@ -70,3 +72,6 @@ __all__ = [
     "set_num_threads",
     "topk_blocks",
 ]
+
+for _name in _OPERATORS:
+    _trace_as_torch_op(globals()[_name])

@@ -19,7 +19,7 @@ from tessera import _core
 Array = TypeVar("Array")
 
 
-def append_kv(k: Any, v: Any, slots: Any, k_cache: Any, v_cache: Any = None, *, backend: str = "native") -> None:
+def append_kv(k: Any, v: Any | None, slots: Any, k_cache: Any, v_cache: Any = None, *, backend: str = "native") -> None:
     """Copies rows of k and v into slots of a paged cache, in place: row i to slot slots[i] % ps of page slots[i] // ps.
 
     A slot outside [0, P * ps) is skipped (-1 is the usual filler); of rows that name one slot the last one stays. Only the

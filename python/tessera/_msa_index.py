@@ -24,6 +24,7 @@ def msa_block_scores(
     cu_seqlens_k: Any = None,
     page_table: Any = None,
     seqused_k: Any = None,
+    out: Any = None,
     backend: str = "native",
 ) -> Array:
     """The score of every block for every row and index head: the largest q . k of the block's visible keys.
@@ -53,6 +54,8 @@ def msa_block_scores(
         page_table: int32 [B, max_pages]; keys behind a page outside [0, P) are absent. Entries past a request's last
             page are not read.
         seqused_k: int32 [B], keys of each request, cut to max_pages * ps; goes with page_table.
+        out: f32 of the result's axes and any N to write into and return; must not overlap an input. Blocks past N are not
+            written. None: a new tensor, for which the lengths of the requests are read.
         backend: "native", or "reference" (plain double precision, one thread, slow).
 
     Returns:
@@ -66,8 +69,9 @@ def msa_block_scores(
     Source: the indexer of MiniMax-M3 (MSA, arXiv:2606.13392): one index head per KV head, one shared key head.
     """
     return _core.msa_block_scores(
-        q, k, block_size, q_offset, reduce_heads, cu_seqlens_q, cu_seqlens_k, page_table, seqused_k, backend
-    )
+        q, k, block_size, q_offset, reduce_heads, cu_seqlens_q, cu_seqlens_k, page_table, seqused_k,
+        out, backend,
+    )  # fmt: skip
 
 
 def msa_select(
@@ -84,6 +88,7 @@ def msa_select(
     cu_seqlens_k: Any = None,
     page_table: Any = None,
     seqused_k: Any = None,
+    out: Any = None,
     backend: str = "native",
 ) -> Array:
     """The topk best blocks of every row and index head by the scores of `msa_block_scores`.
@@ -102,6 +107,7 @@ def msa_select(
         init_blocks: blocks at the start that are always in.
         block_size, q_offset, reduce_heads, cu_seqlens_q, cu_seqlens_k, page_table, seqused_k, backend: as in
             `msa_block_scores`.
+        out: int32 of the result's shape to write into and return; must not overlap an input. None: a new tensor.
 
     Returns:
         int32 [B, Hi, Sq, K] or [Hi, R, K] of q's kind, with one head if reduce_heads: ascending ids, left-packed, then
@@ -115,5 +121,5 @@ def msa_select(
     """
     return _core.msa_select(
         q, k, topk, local_blocks, init_blocks, block_size, q_offset, reduce_heads, cu_seqlens_q, cu_seqlens_k,
-        page_table, seqused_k, backend,
+        page_table, seqused_k, out, backend,
     )  # fmt: skip

@@ -92,6 +92,7 @@ def block_sparse_gqa_prefill_state(
     q_offset: Any = None,
     page_table: Any = None,
     seqused_k: Any = None,
+    out: tuple[Array, Array, Array] | None = None,
     backend: str = "native",
 ) -> tuple[Array, Array, Array]:
     """`block_sparse_gqa_prefill` that stops before the division, for keys that are split over several holders.
@@ -102,6 +103,7 @@ def block_sparse_gqa_prefill_state(
     Args:
         q, k, v, kv_indices, block_size, block_q, causal, softmax_scale, q_offset, page_table, seqused_k, backend: as in
             `block_sparse_gqa_prefill`.
+        out: (o, l, m) as below to write into and return; must not overlap an input. None: new tensors.
 
     Returns:
         (o [B, Sq, Hq, Dv], l [B, Sq, Hq], m [B, Sq, Hq]), f32, of q's kind: m the maximum of the scaled scores,
@@ -113,11 +115,14 @@ def block_sparse_gqa_prefill_state(
     Source: the state kernel of minimax-m3-msa-neuron-kernels.
     """
     return _core.block_sparse_gqa_prefill_state(
-        q, k, v, kv_indices, block_size, block_q, causal, softmax_scale, q_offset, page_table, seqused_k, backend
-    )
+        q, k, v, kv_indices, block_size, block_q, causal, softmax_scale, q_offset, page_table, seqused_k,
+        out, backend,
+    )  # fmt: skip
 
 
-def cp_merge(states: Sequence[tuple[Array, Array, Array]], output_dtype: Any, *, backend: str = "native") -> Array:
+def cp_merge(
+    states: Sequence[tuple[Array, Array, Array]], output_dtype: Any, *, out: Any = None, backend: str = "native"
+) -> Array:
     """The attention output over disjoint shards of keys, from the state of each.
 
     out = sum_i o_i exp(m_i - M) / sum_i l_i exp(m_i - M) with M = max m_i, summed in the order given. A shard with
@@ -127,6 +132,7 @@ def cp_merge(states: Sequence[tuple[Array, Array, Array]], output_dtype: Any, *,
         states: at least one (o [..., Dv], l [...], m [...]), f32, all of the same shapes, rank of o 1 to 5.
         output_dtype: dtype of the result: a NumPy scalar type (ml_dtypes.bfloat16 included) or a torch dtype;
             bf16, f16 or f32.
+        out: [..., Dv] of output_dtype to write into and return; must not overlap an input. None: a new tensor.
         backend: "native" or "reference".
 
     Returns:
@@ -137,10 +143,12 @@ def cp_merge(states: Sequence[tuple[Array, Array, Array]], output_dtype: Any, *,
 
     Source: cp_merge of minimax-m3-msa-neuron-kernels.
     """
-    return _core.cp_merge(states, float_dtype_name("cp_merge", "output_dtype", output_dtype), backend)
+    return _core.cp_merge(states, float_dtype_name("cp_merge", "output_dtype", output_dtype), out, backend)
 
 
-def merge_states(partials: Sequence[tuple[Array, Array]], *, backend: str = "native") -> tuple[Array, Array]:
+def merge_states(
+    partials: Sequence[tuple[Array, Array]], *, out: tuple[Array, Array] | None = None, backend: str = "native"
+) -> tuple[Array, Array]:
     """The attention output and LSE over disjoint shards of keys, from the normalised output and LSE of each.
 
     Summed in the order given. A partial with lse = -inf weighs nothing, even if its data are NaN; if all do, out = 0
@@ -149,6 +157,7 @@ def merge_states(partials: Sequence[tuple[Array, Array]], *, backend: str = "nat
     Args:
         partials: at least one (out [..., Dv] in bf16, f16 or f32, lse f32 [...]), all of the same shapes and dtype.
             LSEs are natural logarithms.
+        out: (out, lse) as below to write into and return; must not overlap an input. None: new tensors.
         backend: "native" or "reference".
 
     Returns:
@@ -159,7 +168,7 @@ def merge_states(partials: Sequence[tuple[Array, Array]], *, backend: str = "nat
 
     Source: the recurrence of FlashAttention-2 (arXiv:2307.08691) between blocks, applied between shards.
     """
-    return _core.merge_states(partials, backend)
+    return _core.merge_states(partials, out, backend)
 
 
 def moba_select(
@@ -174,6 +183,7 @@ def moba_select(
     q_offset: Any = None,
     page_table: Any = None,
     seqused_k: Any = None,
+    out: Any = None,
     backend: str = "native",
 ) -> Array:
     """Selects KV blocks by the mean of their keys; needs no training.
@@ -194,6 +204,7 @@ def moba_select(
         q_offset: position of the first query of each request, an int or int32 [B]; None: its keys - Sq.
         page_table, seqused_k: as in `block_sparse_gqa_prefill`. Keys behind an invalid page are absent; a block without
             any has the lowest score.
+        out: int32 [B, Hkv, nQ, K] to write into and return; must not overlap an input. None: a new tensor.
         backend: "native" or "reference".
 
     Returns:
@@ -206,8 +217,9 @@ def moba_select(
     Source: the gate of MoBA (arXiv:2502.13189).
     """
     return _core.moba_select(
-        q, k, topk, block_size, block_q, local_blocks, init_blocks, q_offset, page_table, seqused_k, backend
-    )
+        q, k, topk, block_size, block_q, local_blocks, init_blocks, q_offset, page_table, seqused_k, out,
+        backend,
+    )  # fmt: skip
 
 
 def mass_select(
@@ -224,6 +236,7 @@ def mass_select(
     q_offset: Any = None,
     page_table: Any = None,
     seqused_k: Any = None,
+    out: Any = None,
     backend: str = "native",
 ) -> Array:
     """Selects KV blocks by the attention that sampled rows pay to them; needs no training.
@@ -245,6 +258,7 @@ def mass_select(
         q_offset: position of the first query of each request, an int or int32 [B]; None: its keys - Sq.
         page_table, seqused_k: as in `block_sparse_gqa_prefill`. Keys behind an invalid page are absent; a block without
             any has a score of 0.
+        out: int32 [B, Hkv, nQ, K] to write into and return; must not overlap an input. None: a new tensor.
         backend: "native" or "reference".
 
     Returns:
@@ -257,5 +271,5 @@ def mass_select(
     """
     return _core.mass_select(
         q, k, topk, block_size, block_q, stride, local_blocks, init_blocks, softmax_scale, q_offset, page_table,
-        seqused_k, backend,
+        seqused_k, out, backend,
     )  # fmt: skip

@@ -29,6 +29,7 @@ def qsa_indexer_mqa_score(
     score_scale: float | None = None,
     weights: Any = None,
     seq_lens_k: Any = None,
+    out: Any = None,
     backend: str = "native",
 ) -> Array:
     """The score of every block for every row: scale * sum over heads of weight * max(0, q . key of the block).
@@ -60,6 +61,7 @@ def qsa_indexer_mqa_score(
         score_scale: positive divisor in place of scale.
         weights: f32 [B, Q, Hi] or [R, Hi], a factor for each row and head, as DeepSeek's lightning indexer has; None: 1.
         seq_lens_k: int32 [B], tokens of each request, beyond which nothing is seen.
+        out: f32 of the result's shape to write into and return; must not overlap an input. None: a new tensor.
         backend: "native", or "reference" (plain double precision, one thread, slow).
 
     Returns:
@@ -73,7 +75,7 @@ def qsa_indexer_mqa_score(
     """
     return _core.qsa_indexer_mqa_score(
         q_idx, block_keys, block_table, page_size, cu_seqlens_q, token_to_req, num_requests, query_positions, seq_lens_q,
-        block_size, scale, score_scale, weights, seq_lens_k, backend,
+        block_size, scale, score_scale, weights, seq_lens_k, out, backend,
     )  # fmt: skip
 
 
@@ -86,6 +88,7 @@ def qsa_mqa_prefill(
     *,
     scale: float | None = None,
     weights: Any = None,
+    out: Any = None,
     backend: str = "native",
 ) -> Array:
     """The scores of `qsa_indexer_mqa_score` for packed rows over one set of keys, of which row t sees
@@ -99,6 +102,7 @@ def qsa_mqa_prefill(
         score_scale: positive divisor of the scores; excludes scale.
         scale: positive factor; None: 1/sqrt(D).
         weights: f32 [R, Hi], a factor for each row and head; None: 1.
+        out: f32 [R, N] to write into and return; must not overlap an input. None: a new tensor.
         backend: "native" or "reference".
 
     Returns:
@@ -109,7 +113,7 @@ def qsa_mqa_prefill(
 
     Source: as `qsa_indexer_mqa_score`.
     """
-    return _core.qsa_mqa_prefill(q, k, row_starts, row_ends, score_scale, scale, weights, backend)
+    return _core.qsa_mqa_prefill(q, k, row_starts, row_ends, score_scale, scale, weights, out, backend)
 
 
 qsa_mqa = qsa_mqa_prefill
@@ -125,6 +129,7 @@ def qsa_mqa_decode(
     *,
     scale: float | None = None,
     weights: Any = None,
+    out: Any = None,
     backend: str = "native",
 ) -> Array:
     """The scores of `qsa_indexer_mqa_score` for the newest rows of requests whose keys lie in pages.
@@ -138,6 +143,7 @@ def qsa_mqa_decode(
         score_scale: positive divisor of the scores; excludes scale.
         scale: positive factor; None: 1/sqrt(D).
         weights: f32 [B, Hi] or [B, n, Hi], a factor for each row and head; None: 1.
+        out: f32 [B * n, max_model_len] to write into and return; must not overlap an input. None: a new tensor.
         backend: "native" or "reference".
 
     Returns:
@@ -149,7 +155,7 @@ def qsa_mqa_decode(
     Source: as `qsa_indexer_mqa_score`.
     """
     return _core.qsa_mqa_decode(
-        q, k_cache, page_table, context_lens, max_model_len, score_scale, scale, weights, backend
+        q, k_cache, page_table, context_lens, max_model_len, score_scale, scale, weights, out, backend
     )
 
 
@@ -171,6 +177,7 @@ def qsa_select(
     weights: Any = None,
     seq_lens_k: Any = None,
     screen: tuple[Array, Array] | None = None,
+    out: Any = None,
     backend: str = "native",
 ) -> Array:
     """The K = budget // bs best blocks of every row by the scores of `qsa_indexer_mqa_score`, which are not stored.
@@ -185,6 +192,7 @@ def qsa_select(
             score_scale, weights, seq_lens_k, backend: as in `qsa_indexer_mqa_score`.
         screen: codes int8 and scales f32 that `qsa_screen_keys` made of block_keys, kept beside them. Decode then reads
             only the keys that may be selected; the result has the same bits. Other numbers may lose blocks.
+        out: int32 of the result's shape to write into and return; must not overlap an input. None: a new tensor.
 
     Returns:
         int32 [B, Q, K] or [R, K] of q_idx's kind: ascending ids within the request, left-packed, then -1.
@@ -196,7 +204,7 @@ def qsa_select(
     """
     return _core.qsa_select(
         q_idx, block_keys, budget, block_table, page_size, cu_seqlens_q, token_to_req, num_requests, query_positions,
-        seq_lens_q, block_size, scale, score_scale, weights, seq_lens_k, screen, backend,
+        seq_lens_q, block_size, scale, score_scale, weights, seq_lens_k, screen, out, backend,
     )  # fmt: skip
 
 
@@ -218,6 +226,7 @@ def qsa_select_tokens(
     weights: Any = None,
     seq_lens_k: Any = None,
     screen: tuple[Array, Array] | None = None,
+    out: Any = None,
     backend: str = "native",
 ) -> Array:
     """The tokens of the blocks that `qsa_select` takes, and those of the row's incomplete last block, in one step.
@@ -237,17 +246,18 @@ def qsa_select_tokens(
     """
     return _core.qsa_select_tokens(
         q_idx, block_keys, budget, block_table, page_size, cu_seqlens_q, token_to_req, num_requests, query_positions,
-        seq_lens_q, block_size, scale, score_scale, weights, seq_lens_k, screen, backend,
+        seq_lens_q, block_size, scale, score_scale, weights, seq_lens_k, screen, out, backend,
     )  # fmt: skip
 
 
-def topk_blocks(scores: Array, k: int, *, backend: str = "native") -> Array:
+def topk_blocks(scores: Array, k: int, *, out: Any = None, backend: str = "native") -> Array:
     """The k best blocks of every row of given scores, by the rule of `qsa_select`.
 
     Args:
         scores: f32 [..., N], one to five axes, any strides. -inf is a block that the row does not see, and is never
             listed; NaN is seen, and ranks below every number.
         k: the most blocks to list.
+        out: int32 [..., k] to write into and return; must not overlap an input. None: a new tensor.
         backend: "native" or "reference".
 
     Returns:
@@ -258,4 +268,4 @@ def topk_blocks(scores: Array, k: int, *, backend: str = "native") -> Array:
 
     Source: the selection of Qwen4-Exp (Qwen Sparse Attention), apart from its scores.
     """
-    return _core.topk_blocks(scores, k, backend)
+    return _core.topk_blocks(scores, k, out, backend)

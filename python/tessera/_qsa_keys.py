@@ -161,7 +161,9 @@ def qsa_screen_keys(
     return _core.qsa_screen_keys(keys, out, backend)
 
 
-def qsa_expand_blocks(block_ids: Array, query_positions: Any, *, block_size: int = 4, backend: str = "native") -> Array:
+def qsa_expand_blocks(
+    block_ids: Array, query_positions: Any, *, block_size: int = 4, out: Any = None, backend: str = "native"
+) -> Array:
     """The tokens of selected blocks: what sparse attention over tokens takes.
 
     Each block becomes its tokens up to the row's position, ascending, blocks in the order given and packed to the front.
@@ -173,6 +175,7 @@ def qsa_expand_blocks(block_ids: Array, query_positions: Any, *, block_size: int
         block_ids: int32 [..., K], up to five axes; any strides.
         query_positions: int32 [...], the axes of block_ids without its last (none for a single list); any strides.
         block_size: bs.
+        out: int32 [..., K * bs + bs - 1] to write into and return; must not overlap an input. None: a new tensor.
         backend: "native" or "reference".
 
     Returns:
@@ -183,4 +186,4 @@ def qsa_expand_blocks(block_ids: Array, query_positions: Any, *, block_size: int
 
     Source: the token lists of Qwen4-Exp (Qwen Sparse Attention).
     """
-    return _core.qsa_expand_blocks(block_ids, query_positions, block_size, backend)
+    return _core.qsa_expand_blocks(block_ids, query_positions, block_size, out, backend)

@@ -57,7 +57,7 @@ template <class Args>
 nb::object explain(Call& call, tessera_status (*function)(const Args*, const tessera_context*, char*, size_t),
                    Args& args, nb::handle out, nb::handle lse) {
   args.out = call.output("out", out, kFloats, out_shape(args.q, args.v), args.q.dtype).view;
-  if (!lse.is_none()) args.lse = call.output("lse", lse, kF32, {}, TESSERA_F32).view;
+  if (!lse.is_none()) args.lse = call.output("lse", lse, kF32, row_shape(args.q), TESSERA_F32).view;
   return call.explain(function, args);
 }
 

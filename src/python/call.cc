@@ -1,6 +1,7 @@
 #include "python/call.h"
 
 #include <cmath>
+#include <cstring>
 
 namespace tessera::python {
 namespace {
@@ -25,10 +26,12 @@ std::string& forced_variant() {
   return name;
 }
 
-void raise_status(tessera_status status, const char* op) {
-  std::string text = tessera_last_error();
-  const size_t name = text.find(": ");  // several operators may share a C function
-  text = std::string(op) + (name == std::string::npos ? ": failed" : text.substr(name));
+void raise_status(tessera_status status, const char* op, const char* result) {
+  const std::string reported = tessera_last_error();
+  const size_t name = reported.find(": ");  // several operators may share a C function
+  std::string text = name == std::string::npos ? "failed" : reported.substr(name + 2);
+  if (result != nullptr && text.rfind(std::string(result) + " ", 0) == 0) text.replace(0, std::strlen(result), "out");
+  text = std::string(op) + ": " + text;
   PyObject* type = PyExc_RuntimeError;
   if (status == TESSERA_INVALID_ARGUMENT) type = PyExc_ValueError;
   if (status == TESSERA_TYPE_ERROR) type = PyExc_TypeError;
@@ -162,12 +165,34 @@ Call::Output Call::new_output(const Shape& shape, const char* dtype_name) const 
 Call::Output Call::output(const char* name, nb::handle given, const char* dtypes, const Shape& shape,
                           tessera_dtype dtype) {
   if (given.is_none()) return new_output(shape, dtype_name(dtype));
-  return {destination(name, given, dtypes), nb::borrow(given), true};
+  const tessera_tensor view = shape.empty() ? writable({op_, name}, given, dtypes) : destination(name, given, dtypes);
+  return {view, nb::borrow(given), true};
+}
+
+Call::Output Call::out(const char* c_name, nb::handle given, const char* dtypes, const Shape& shape,
+                       tessera_dtype dtype) {
+  result_ = c_name;
+  return output("out", given, dtypes, shape, dtype);
+}
+
+std::vector<nb::object> Call::outs(nb::handle out, size_t count, const char* expected) const {
+  if (out.is_none()) return std::vector<nb::object>(count, nb::none());
+  if (!PyTuple_Check(out.ptr()) || nb::len(out) != count) {
+    refuse(PyExc_TypeError, {op_, "out"}, std::string("is no ") + expected);
+  }
+  std::vector<nb::object> targets;
+  for (size_t i = 0; i < count; ++i) targets.emplace_back(out[i]);
+  return targets;
 }
 
 tessera_tensor Call::destination(const char* name, nb::handle value, const char* dtypes) {
-  View view = view_of(value, {op_, name}, dtypes, Access::kWrite);
-  require_axes(name, view.tensor);
+  const tessera_tensor view = writable({op_, name}, value, dtypes);
+  require_axes(name, view);
+  return view;
+}
+
+tessera_tensor Call::writable(const Argument& argument, nb::handle value, const char* dtypes) {
+  View view = view_of(value, argument, dtypes, Access::kWrite);
   owners_.push_back(std::move(view.owner));
   return view.tensor;
 }

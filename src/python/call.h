@@ -22,8 +22,9 @@ using Shape = std::vector<int64_t>;
 // The variant that this thread's calls are forced to use; empty: none.
 std::string& forced_variant();
 
-// Raises what a C function reported on this thread, under the name that Python has for the operator.
-[[noreturn]] void raise_status(tessera_status status, const char* op);
+// Raises what a C function reported on this thread, under the name that Python has for the operator; `result` is what C
+// calls the output that Python calls out.
+[[noreturn]] void raise_status(tessera_status status, const char* op, const char* result = nullptr);
 
 int64_t integer_of(const Argument& argument, nb::handle value);
 int32_t int32_of(const Argument& argument, nb::handle value);
@@ -64,6 +65,10 @@ class Call {
   // One that has to be given, and is changed in place.
   tessera_tensor destination(const char* name, nb::handle value, const char* dtypes);
   Output output(const char* name, nb::handle given, const char* dtypes, const Shape& shape, tessera_dtype dtype);
+  // The only result, out in Python and `c_name` in C.
+  Output out(const char* c_name, nb::handle given, const char* dtypes, const Shape& shape, tessera_dtype dtype);
+  // The tensors of a tuple `out`, which `expected` describes; None for each if out is None.
+  std::vector<nb::object> outs(nb::handle out, size_t count, const char* expected) const;
   Output new_output(const Shape& shape, const char* dtype_name) const;
 
   template <class Args>
@@ -77,7 +82,7 @@ class Call {
       nb::gil_scoped_release unlocked;
       status = function();
     }
-    if (status != TESSERA_OK) raise_status(status, op_);
+    if (status != TESSERA_OK) raise_status(status, op_, result_);
   }
   // What a plan's C function explains; nothing is computed.
   template <class Args>
@@ -95,7 +100,10 @@ class Call {
   // To C, a tensor without axes is one that was not given.
   void require_axes(const char* name, const tessera_tensor& view) const;
 
+  tessera_tensor writable(const Argument& argument, nb::handle value, const char* dtypes);
+
   const char* op_;
+  const char* result_ = nullptr;
   nb::object like_;
   std::string variant_;
   tessera_context context_{};

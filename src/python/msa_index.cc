@@ -54,23 +54,23 @@ int64_t most_keys(const tessera_msa_index& index) {
 }
 
 // [B, Hi, Sq, entries] or [Hi, total_q, entries]. Sizes that the operator will refuse give a tensor that it will not see.
-Call::Output result_of(const Call& call, const tessera_msa_index& index, int64_t entries, const char* dtype) {
+Shape result_shape(const tessera_msa_index& index, int64_t entries) {
   const int64_t* const s = index.q.shape;
   const bool packed = index.q.ndim == 3;
   const int64_t heads = index.reduce_heads != 0 ? 1 : s[packed ? 1 : 2];
-  return call.new_output(packed ? Shape{heads, s[0], entries} : Shape{s[0], heads, s[1], entries}, dtype);
+  return packed ? Shape{heads, s[0], entries} : Shape{s[0], heads, s[1], entries};
 }
 
 nb::object msa_block_scores(nb::handle q, nb::handle k, nb::handle block_size, nb::handle q_offset,
                             nb::handle reduce_heads, nb::handle cu_seqlens_q, nb::handle cu_seqlens_k,
-                            nb::handle page_table, nb::handle seqused_k, nb::handle backend) {
+                            nb::handle page_table, nb::handle seqused_k, nb::handle out, nb::handle backend) {
   Call call("msa_block_scores", backend);
   tessera_msa_block_scores_args args{};
   args.index =
       index_inputs(call, q, k, block_size, q_offset, reduce_heads, cu_seqlens_q, cu_seqlens_k, page_table, seqused_k);
-  const int64_t keys = most_keys(args.index);
+  const int64_t keys = out.is_none() ? most_keys(args.index) : 0;
   const int64_t blocks = keys / args.index.block_size + (keys % args.index.block_size != 0 ? 1 : 0);
-  const Call::Output scores = result_of(call, args.index, blocks, "float32");
+  const Call::Output scores = call.out("scores", out, kF32, result_shape(args.index, blocks), TESSERA_F32);
   args.scores = scores.view;
   call.run(tessera_msa_block_scores, args);
   return call.result(scores);
@@ -78,7 +78,8 @@ nb::object msa_block_scores(nb::handle q, nb::handle k, nb::handle block_size, n
 
 nb::object msa_select(nb::handle q, nb::handle k, nb::handle topk, nb::handle local_blocks, nb::handle init_blocks,
                       nb::handle block_size, nb::handle q_offset, nb::handle reduce_heads, nb::handle cu_seqlens_q,
-                      nb::handle cu_seqlens_k, nb::handle page_table, nb::handle seqused_k, nb::handle backend) {
+                      nb::handle cu_seqlens_k, nb::handle page_table, nb::handle seqused_k, nb::handle out,
+                      nb::handle backend) {
   Call call("msa_select", backend);
   tessera_msa_select_args args{};
   args.index =
@@ -86,7 +87,8 @@ nb::object msa_select(nb::handle q, nb::handle k, nb::handle topk, nb::handle lo
   args.topk = call.integer("topk", topk);
   args.local_blocks = call.integer("local_blocks", local_blocks);
   args.init_blocks = call.integer("init_blocks", init_blocks);
-  const Call::Output indices = result_of(call, args.index, std::max<int64_t>(args.topk, 0), "int32");
+  const Shape shape = result_shape(args.index, std::max<int64_t>(args.topk, 0));
+  const Call::Output indices = call.out("indices", out, kI32, shape, TESSERA_I32);
   args.indices = indices.view;
   call.run(tessera_msa_select, args);
   return call.result(indices);

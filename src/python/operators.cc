@@ -1,5 +1,6 @@
 // The operators, one function each: Python's arguments in the order of the signatures in tessera/_ops.py, by position.
 #include <algorithm>
+#include <cstring>
 
 #include "python/attention.h"
 #include "python/call.h"
@@ -37,13 +38,14 @@ nb::object block_sparse_gqa_prefill(nb::handle q, nb::handle k, nb::handle v, nb
 nb::object block_sparse_gqa_prefill_state(nb::handle q, nb::handle k, nb::handle v, nb::handle kv_indices,
                                           nb::handle block_size, nb::handle block_q, nb::handle causal,
                                           nb::handle softmax_scale, nb::handle q_offset, nb::handle page_table,
-                                          nb::handle seqused_k, nb::handle backend) {
+                                          nb::handle seqused_k, nb::handle out, nb::handle backend) {
   Call call("block_sparse_gqa_prefill_state", backend);
   auto args = prefill_inputs(call, q, k, v, kv_indices, block_size, block_q, causal, softmax_scale, q_offset,
                              page_table, seqused_k);
-  const Call::Output o = call.output("o", nb::none(), kF32, out_shape(args.q, args.v), TESSERA_F32);
-  const Call::Output l = call.output("l", nb::none(), kF32, row_shape(args.q), TESSERA_F32);
-  const Call::Output m = call.output("m", nb::none(), kF32, row_shape(args.q), TESSERA_F32);
+  const auto given = call.outs(out, 3, "tuple of o, l and m");
+  const Call::Output o = call.output("state_o", given[0], kF32, out_shape(args.q, args.v), TESSERA_F32);
+  const Call::Output l = call.output("state_l", given[1], kF32, row_shape(args.q), TESSERA_F32);
+  const Call::Output m = call.output("state_m", given[2], kF32, row_shape(args.q), TESSERA_F32);
   args.state_o = o.view;
   args.state_l = l.view;
   args.state_m = m.view;
@@ -101,21 +103,28 @@ std::vector<Views> unzip(Call& call, const char* name, nb::handle states, const 
   return views;
 }
 
-nb::object cp_merge(nb::handle states, const char* output_dtype, nb::handle backend) {
+nb::object cp_merge(nb::handle states, const char* output_dtype, nb::handle out_given, nb::handle backend) {
   Call call("cp_merge", backend);
   const auto views = unzip(call, "states", states, "at least one (o, l, m)", {{"o", kF32}, {"l", kF32}, {"m", kF32}});
-  const Call::Output out = call.new_output(shape_of(views[0][0]), output_dtype);
+  const Shape shape = shape_of(views[0][0]);
+  const Call::Output out = out_given.is_none() ? call.new_output(shape, output_dtype)
+                                               : call.output("out", out_given, kFloats, shape, TESSERA_OTHER_DTYPE);
+  if (std::strcmp(dtype_name(out.view.dtype), output_dtype) != 0) {
+    refuse(PyExc_TypeError, {call.op(), "out"},
+           std::string("is ") + dtype_name(out.view.dtype) + "; expected output_dtype, " + output_dtype);
+  }
   const tessera_cp_merge_args args{views[0].data(), views[1].data(), views[2].data(),
                                    static_cast<int64_t>(views[0].size()), out.view};
   call.run(tessera_cp_merge, args);
   return call.result(out);
 }
 
-nb::object merge_states(nb::handle partials, nb::handle backend) {
+nb::object merge_states(nb::handle partials, nb::handle out_given, nb::handle backend) {
   Call call("merge_states", backend);
   const auto views = unzip(call, "partials", partials, "at least one (out, lse)", {{"out", kFloats}, {"lse", kF32}});
-  const Call::Output out = call.new_output(shape_of(views[0][0]), dtype_name(views[0][0].dtype));
-  const Call::Output lse = call.new_output(shape_of(views[1][0]), "float32");
+  const auto given = call.outs(out_given, 2, "pair of out and lse");
+  const Call::Output out = call.output("out", given[0], kFloats, shape_of(views[0][0]), views[0][0].dtype);
+  const Call::Output lse = call.output("lse", given[1], kF32, shape_of(views[1][0]), TESSERA_F32);
   const tessera_merge_states_args args{views[0].data(), views[1].data(), static_cast<int64_t>(views[0].size()),
                                        out.view, lse.view};
   call.run(tessera_merge_states, args);
@@ -124,18 +133,19 @@ nb::object merge_states(nb::handle partials, nb::handle backend) {
 
 // ---- Selection ----
 
-// A new [B, Hkv, nQ, topk]. Sizes that the operator will refuse give an empty tensor.
+// The given out, or a new [B, Hkv, nQ, topk]. Sizes that the operator will refuse give an empty tensor.
 template <class Args>
-Call::Output new_indices(const Call& call, const Args& args) {
+Call::Output indices_of(Call& call, nb::handle out, const Args& args) {
   const int64_t query_blocks = (args.q.shape[1] + args.block_q - 1) / args.block_q;
   const bool paged = args.page_table.ndim != 0 || args.seqused_k.ndim != 0;
   const int64_t kv_heads = args.k.shape[paged ? 1 : 2];
-  return call.new_output({args.q.shape[0], kv_heads, query_blocks, std::max<int64_t>(args.topk, 0)}, "int32");
+  const Shape shape = {args.q.shape[0], kv_heads, query_blocks, std::max<int64_t>(args.topk, 0)};
+  return call.out("indices", out, kI32, shape, TESSERA_I32);
 }
 
 nb::object moba_select(nb::handle q, nb::handle k, nb::handle topk, nb::handle block_size, nb::handle block_q,
                        nb::handle local_blocks, nb::handle init_blocks, nb::handle q_offset, nb::handle page_table,
-                       nb::handle seqused_k, nb::handle backend) {
+                       nb::handle seqused_k, nb::handle out, nb::handle backend) {
   Call call("moba_select", backend);
   tessera_moba_select_args args{};
   args.q = call.input("q", q, kFloats);
@@ -148,7 +158,7 @@ nb::object moba_select(nb::handle q, nb::handle k, nb::handle topk, nb::handle b
   args.q_offset = call.q_offset(q_offset, args.q.shape[0]);
   args.page_table = call.optional_input("page_table", page_table, kI32);
   args.seqused_k = call.optional_input("seqused_k", seqused_k, kI32);
-  const Call::Output indices = new_indices(call, args);
+  const Call::Output indices = indices_of(call, out, args);
   args.indices = indices.view;
   call.run(tessera_moba_select, args);
   return call.result(indices);
@@ -156,7 +166,8 @@ nb::object moba_select(nb::handle q, nb::handle k, nb::handle topk, nb::handle b
 
 nb::object mass_select(nb::handle q, nb::handle k, nb::handle topk, nb::handle block_size, nb::handle block_q,
                        nb::handle stride, nb::handle local_blocks, nb::handle init_blocks, nb::handle softmax_scale,
-                       nb::handle q_offset, nb::handle page_table, nb::handle seqused_k, nb::handle backend) {
+                       nb::handle q_offset, nb::handle page_table, nb::handle seqused_k, nb::handle out,
+                       nb::handle backend) {
   Call call("mass_select", backend);
   tessera_mass_select_args args{};
   args.q = call.input("q", q, kFloats);
@@ -171,7 +182,7 @@ nb::object mass_select(nb::handle q, nb::handle k, nb::handle topk, nb::handle b
   args.q_offset = call.q_offset(q_offset, args.q.shape[0]);
   args.page_table = call.optional_input("page_table", page_table, kI32);
   args.seqused_k = call.optional_input("seqused_k", seqused_k, kI32);
-  const Call::Output indices = new_indices(call, args);
+  const Call::Output indices = indices_of(call, out, args);
   args.indices = indices.view;
   call.run(tessera_mass_select, args);
   return call.result(indices);

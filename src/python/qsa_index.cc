@@ -43,21 +43,22 @@ int64_t most_keys(const tessera_qsa_index& index) {
 }
 
 // [B, Q, entries] or [total_q, entries]. Sizes that the operator will refuse give a tensor that it will not see.
-Call::Output result_of(const Call& call, const tessera_tensor& q, int64_t entries, const char* dtype) {
-  return call.new_output(q.ndim == 3 ? Shape{q.shape[0], entries} : Shape{q.shape[0], q.shape[1], entries}, dtype);
+Shape result_shape(const tessera_tensor& q, int64_t entries) {
+  return q.ndim == 3 ? Shape{q.shape[0], entries} : Shape{q.shape[0], q.shape[1], entries};
 }
 
 nb::object qsa_indexer_mqa_score(nb::handle q_idx, nb::handle block_keys, nb::handle block_table, nb::handle page_size,
                                  nb::handle cu_seqlens_q, nb::handle token_to_req, nb::handle num_requests,
                                  nb::handle query_positions, nb::handle seq_lens_q, nb::handle block_size,
                                  nb::handle scale, nb::handle score_scale, nb::handle weights, nb::handle seq_lens_k,
-                                 nb::handle backend) {
+                                 nb::handle out, nb::handle backend) {
   Call call("qsa_indexer_mqa_score", backend);
   tessera_qsa_indexer_mqa_score_args args{};
   args.index = index_inputs(call, q_idx, block_keys,
                             {block_table, page_size, cu_seqlens_q, token_to_req, num_requests, query_positions,
                              seq_lens_q, block_size, scale, score_scale, weights, seq_lens_k});
-  const Call::Output scores = result_of(call, args.index.q, most_keys(args.index), "float32");
+  const Shape shape = result_shape(args.index.q, most_keys(args.index));
+  const Call::Output scores = call.out("scores", out, kF32, shape, TESSERA_F32);
   args.scores = scores.view;
   call.run(tessera_qsa_indexer_mqa_score, args);
   return call.result(scores);
@@ -65,7 +66,7 @@ nb::object qsa_indexer_mqa_score(nb::handle q_idx, nb::handle block_keys, nb::ha
 
 // The lists of `budget` tokens' blocks; of those tokens themselves, and of the tail, if `tokens`.
 nb::object select(const char* op, bool tokens, nb::handle q_idx, nb::handle block_keys, nb::handle budget,
-                  const LayoutArguments& layout, nb::handle screen, nb::handle backend) {
+                  const LayoutArguments& layout, nb::handle screen, nb::handle out, nb::handle backend) {
   Call call(op, backend);
   tessera_qsa_select_args args{};
   args.index = index_inputs(call, q_idx, block_keys, layout);
@@ -84,7 +85,8 @@ nb::object select(const char* op, bool tokens, nb::handle q_idx, nb::handle bloc
            "is " + std::to_string(count) + "; expected at least block_size " + std::to_string(block));
   }
   const int64_t width = tokens ? args.topk * block + block - 1 : args.topk;
-  const Call::Output result = result_of(call, args.index.q, width, "int32");
+  const Shape shape = result_shape(args.index.q, width);
+  const Call::Output result = call.out(tokens ? "token_indices" : "indices", out, kI32, shape, TESSERA_I32);
   (tokens ? args.token_indices : args.indices) = result.view;
   call.run(tessera_qsa_select, args);
   return call.result(result);
@@ -94,26 +96,27 @@ nb::object qsa_select(nb::handle q_idx, nb::handle block_keys, nb::handle budget
                       nb::handle page_size, nb::handle cu_seqlens_q, nb::handle token_to_req, nb::handle num_requests,
                       nb::handle query_positions, nb::handle seq_lens_q, nb::handle block_size, nb::handle scale,
                       nb::handle score_scale, nb::handle weights, nb::handle seq_lens_k, nb::handle screen,
-                      nb::handle backend) {
+                      nb::handle out, nb::handle backend) {
   return select("qsa_select", false, q_idx, block_keys, budget,
                 {block_table, page_size, cu_seqlens_q, token_to_req, num_requests, query_positions, seq_lens_q,
                  block_size, scale, score_scale, weights, seq_lens_k},
-                screen, backend);
+                screen, out, backend);
 }
 
 nb::object qsa_select_tokens(nb::handle q_idx, nb::handle block_keys, nb::handle budget, nb::handle block_table,
                              nb::handle page_size, nb::handle cu_seqlens_q, nb::handle token_to_req,
                              nb::handle num_requests, nb::handle query_positions, nb::handle seq_lens_q,
                              nb::handle block_size, nb::handle scale, nb::handle score_scale, nb::handle weights,
-                             nb::handle seq_lens_k, nb::handle screen, nb::handle backend) {
+                             nb::handle seq_lens_k, nb::handle screen, nb::handle out, nb::handle backend) {
   return select("qsa_select_tokens", true, q_idx, block_keys, budget,
                 {block_table, page_size, cu_seqlens_q, token_to_req, num_requests, query_positions, seq_lens_q,
                  block_size, scale, score_scale, weights, seq_lens_k},
-                screen, backend);
+                screen, out, backend);
 }
 
 nb::object qsa_mqa_prefill(nb::handle q, nb::handle k, nb::handle row_starts, nb::handle row_ends,
-                           nb::handle score_scale, nb::handle scale, nb::handle weights, nb::handle backend) {
+                           nb::handle score_scale, nb::handle scale, nb::handle weights, nb::handle out,
+                           nb::handle backend) {
   Call call("qsa_mqa_prefill", backend);
   tessera_qsa_mqa_prefill_args args{};
   args.q = call.input("q", q, kFloats);
@@ -122,7 +125,7 @@ nb::object qsa_mqa_prefill(nb::handle q, nb::handle k, nb::handle row_starts, nb
   args.row_ends = call.input("row_ends", row_ends, kI32);
   args.weights = call.optional_input("weights", weights, kF32);
   args.scale = call.optional_scale(scale, score_scale);
-  const Call::Output scores = call.new_output({args.q.shape[0], args.k.shape[0]}, "float32");
+  const Call::Output scores = call.out("scores", out, kF32, {args.q.shape[0], args.k.shape[0]}, TESSERA_F32);
   args.scores = scores.view;
   call.run(tessera_qsa_mqa_prefill, args);
   return call.result(scores);
@@ -130,7 +133,7 @@ nb::object qsa_mqa_prefill(nb::handle q, nb::handle k, nb::handle row_starts, nb
 
 nb::object qsa_mqa_decode(nb::handle q, nb::handle k_cache, nb::handle page_table, nb::handle context_lens,
                           nb::handle max_model_len, nb::handle score_scale, nb::handle scale, nb::handle weights,
-                          nb::handle backend) {
+                          nb::handle out, nb::handle backend) {
   Call call("qsa_mqa_decode", backend);
   tessera_qsa_mqa_decode_args args{};
   args.q = call.input("q", q, kFloats);
@@ -140,19 +143,20 @@ nb::object qsa_mqa_decode(nb::handle q, nb::handle k_cache, nb::handle page_tabl
   args.weights = call.optional_input("weights", weights, kF32);
   args.scale = call.optional_scale(scale, score_scale);
   const int64_t rows = args.q.shape[0] * (args.q.ndim == 4 ? args.q.shape[1] : 1);
-  const Call::Output scores = call.new_output({rows, call.positive("max_model_len", max_model_len)}, "float32");
+  const int64_t keys = call.positive("max_model_len", max_model_len);
+  const Call::Output scores = call.out("scores", out, kF32, {rows, keys}, TESSERA_F32);
   args.scores = scores.view;
   call.run(tessera_qsa_mqa_decode, args);
   return call.result(scores);
 }
 
-nb::object topk_blocks(nb::handle scores, nb::handle k, nb::handle backend) {
+nb::object topk_blocks(nb::handle scores, nb::handle k, nb::handle out, nb::handle backend) {
   Call call("topk_blocks", backend);
   tessera_topk_blocks_args args{};
   args.scores = call.input("scores", scores, kF32);
   Shape shape(args.scores.shape, args.scores.shape + args.scores.ndim);
   shape.back() = call.positive("k", k);
-  const Call::Output indices = call.new_output(shape, "int32");
+  const Call::Output indices = call.out("indices", out, kI32, shape, TESSERA_I32);
   args.indices = indices.view;
   call.run(tessera_topk_blocks, args);
   return call.result(indices);

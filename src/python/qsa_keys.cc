@@ -74,22 +74,16 @@ nb::object qsa_screen_keys(nb::handle keys, nb::handle out, nb::handle backend) 
   tessera_qsa_screen_keys_args args{};
   args.keys = call.input("keys", keys, kFloats);
   const Shape shape(args.keys.shape, args.keys.shape + args.keys.ndim);
-  const bool given = !out.is_none();
-  if (given && (!PyTuple_Check(out.ptr()) || nb::len(out) != 2)) {
-    refuse(PyExc_TypeError, {call.op(), "out"}, "is no pair of codes and scales");
-  }
-  const nb::object codes_out = given ? nb::object(out[0]) : nb::none();
-  const nb::object scales_out = given ? nb::object(out[1]) : nb::none();
-  const Call::Output codes = call.output("codes", codes_out, kI8, shape, TESSERA_I8);
-  const Call::Output scales =
-      call.output("scales", scales_out, kF32, Shape(shape.begin(), shape.end() - 1), TESSERA_F32);
+  const auto given = call.outs(out, 2, "pair of codes and scales");
+  const Call::Output codes = call.output("codes", given[0], kI8, shape, TESSERA_I8);
+  const Call::Output scales = call.output("scales", given[1], kF32, Shape(shape.begin(), shape.end() - 1), TESSERA_F32);
   args.codes = codes.view;
   args.scales = scales.view;
   call.run(tessera_qsa_screen_keys, args);
   return nb::make_tuple(call.result(codes), call.result(scales));
 }
 
-nb::object qsa_expand_blocks(nb::handle block_ids, nb::handle query_positions, nb::handle block_size,
+nb::object qsa_expand_blocks(nb::handle block_ids, nb::handle query_positions, nb::handle block_size, nb::handle out,
                              nb::handle backend) {
   Call call("qsa_expand_blocks", backend);
   tessera_qsa_expand_blocks_args args{};
@@ -102,7 +96,7 @@ nb::object qsa_expand_blocks(nb::handle block_ids, nb::handle query_positions, n
       __builtin_add_overflow(width, args.block_size - 1, &width)) {
     width = 0;  // which the operator refuses
   }
-  const Call::Output tokens = call.new_output(shape, "int32");
+  const Call::Output tokens = call.out("token_indices", out, kI32, shape, TESSERA_I32);
   args.token_indices = tokens.view;
   call.run(tessera_qsa_expand_blocks, args);
   return call.result(tokens);

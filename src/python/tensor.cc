@@ -173,7 +173,8 @@ View from_numpy(nb::handle array, const Argument& a, const char* dtypes, Access 
 void refuse_gradient(nb::handle value, const Argument& a) {
   if (nb::getattr(value, names().requires_grad, nb::none()).ptr() != Py_True) return;
   if (!nb::cast<bool>(nb::module_::import_("torch").attr("is_grad_enabled")())) return;
-  refuse(PyExc_ValueError, a, "requires a gradient, which would be lost: call .detach() or use torch.no_grad()");
+  refuse(PyExc_NotImplementedError, a,
+         "requires a gradient, which would be lost: call .detach() or use torch.no_grad()");
 }
 
 const ExchangeTable* exchange_table(nb::handle value) {

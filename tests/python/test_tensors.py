@@ -251,7 +251,7 @@ def torch_problem():
 
 def test_a_gradient_is_refused_unless_grad_mode_is_off():
     q, k, v, ids = torch_problem()
-    with pytest.raises(ValueError, match=r"block_sparse_gqa_prefill: k requires a gradient.*detach.*no_grad"):
+    with pytest.raises(NotImplementedError, match=r"block_sparse_gqa_prefill: k requires a gradient.*detach.*no_grad"):
         prefill(q, k.requires_grad_(), v, ids, block_size=8)
     with torch.no_grad():
         prefill(q, k, v, ids, block_size=8)

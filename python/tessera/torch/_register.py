@@ -1,0 +1,143 @@
+"""Definition of the ops, in Python: nothing of the library is built against torch.
+
+One function runs for each call. It is registered for autograd's keys, which dispatch first, and computes there at once if
+the tensors are plain ones; only under a tracer or on another device does it go on to what is registered below. A second
+function on the way costs more than a whole decode step of a small model's layer.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from tessera.torch._schema import OPS, Op
+
+_LIBRARY = torch.library.Library("tessera", "DEF")
+_TAGS = (
+    torch.Tag.pt2_compliant_tag,
+    getattr(torch.Tag, "needs_exact_strides", torch.Tag.needs_fixed_stride_order),  # a unit stride along the features
+)
+
+
+def _keys(*names: str) -> int:
+    sets = (torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, name)) for name in names)
+    return functools.reduce(int.__or__, (keys.raw_repr() for keys in sets))
+
+
+_NOT_PLAIN = _keys("Python", "PythonDispatcher", "Functionalize", "Meta", "CUDA") & ~_keys("CPU", "AutogradCPU")
+_BELOW_AUTOGRAD = torch._C._after_autograd_keyset
+
+
+def _tensors(op: Op, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+    """All tensors of a call, with the names of the arguments."""
+    for name, value in {**dict(zip(op.names, args, strict=False)), **options}.items():
+        if isinstance(value, torch.Tensor):
+            yield name, value
+        elif isinstance(value, (list, tuple)):
+            yield from ((f"{name}[{i}]", part) for i, part in enumerate(value) if isinstance(part, torch.Tensor))
+
+
+def _refuse_gradients(op: Op, args: tuple[Any, ...], options: dict[str, Any]) -> None:
+    if not torch.is_grad_enabled():
+        return
+    for name, tensor in _tensors(op, args, options):
+        if tensor.requires_grad:
+            raise NotImplementedError(
+                f"{op.name}: {name} requires a gradient, which would be lost: call .detach() or use torch.no_grad()"
+            )
+
+
+def _entry(op: Op, overload: Any, compute: Callable[..., Any]) -> Callable[..., Any]:
+    def entry(keys: Any, *args: Any, **options: Any) -> Any:
+        if not keys.raw_repr() & _NOT_PLAIN:
+            return compute(*args, **options)  # which refuses gradients itself
+        _refuse_gradients(op, args, options)
+        return overload.redispatch(keys & _BELOW_AUTOGRAD, *args, **options)
+
+    return entry
+
+
+def _functional(op: Op) -> Callable[..., Any]:
+    if op.returns_lse:
+        return functools.partial(op.function, **{op.returns_lse: True})
+    if op.row.changes:
+        return _changing(op, op.function, op.row.changes)
+    if not op.parts:
+        return op.function
+    return lambda *args, **options: op.function(**op.public(args, options))
+
+
+def _changing(op: Op, function: Callable[..., Any], names: tuple[str, ...]) -> Callable[..., Any]:
+    """`function`, after which autograd knows that these arguments were changed."""
+    places = [(op.names.index(name) if name in op.names else -1, name) for name in names]
+
+    def compute(*args: Any, **options: Any) -> None:
+        function(*args, **options)
+        changed = [args[i] if 0 <= i < len(args) else options.get(name) for i, name in places]
+        changed = [tensor for tensor in changed if tensor is not None and not tensor.is_inference()]
+        torch.autograd.graph.increment_version(changed)
+
+    return compute
+
+
+def _out(op: Op) -> Callable[..., Any]:
+    names = tuple(result.name for result in op.row.results)
+    if op.packs_out:
+
+        def function(*args: Any, **options: Any) -> None:
+            out = tuple(options.pop(name) for name in names)
+            op.function(**op.public(args, options), out=out)
+
+    elif op.parts:
+
+        def function(*args: Any, out: torch.Tensor, **options: Any) -> None:
+            op.function(**op.public(args, options), out=out)
+
+    else:
+        function = op.function
+    return _changing(op, function, names)
+
+
+def _fake(op: Op) -> Callable[..., Any]:
+    """Results without values: shapes, dtypes and strides as `op` gives them."""
+
+    def fake(*args: Any, **options: Any) -> Any:
+        for name, tensor in _tensors(op, args, options):
+            if tensor.device.type not in ("cpu", "meta"):
+                raise ValueError(f"{op.name}: {name} is on {tensor.device}; expected CPU memory")
+        values = op.bind(args, options)
+        results = []
+        for i in range(len(op.row.results)):
+            try:
+                shape = op.shape(values, i)
+            except (IndexError, ValueError, AttributeError) as error:
+                shapes = ", ".join(f"{name} {list(tensor.shape)}" for name, tensor in _tensors(op, args, options))
+                raise ValueError(f"{op.name}: no form of the call has tensors of these axes: {shapes}") from error
+            sizes = [torch.library.get_ctx().new_dynamic_size() if size is None else size for size in shape]
+            results.append(op.like(values).new_empty(sizes, dtype=op.dtype(values, i)))
+        return results[0] if len(results) == 1 else tuple(results)
+
+    return fake
+
+
+def _define(op: Op, schema: str, compute: Callable[..., Any], fake: Callable[..., Any]) -> None:
+    name = schema.partition("(")[0]
+    _LIBRARY.define(schema, tags=_TAGS)
+    _LIBRARY.impl(name, compute, "CompositeExplicitAutograd")  # any device: the function says which it does not take
+    overload = getattr(torch.ops.tessera, name).default
+    _LIBRARY.impl(name, _entry(op, overload, compute), "Autograd", with_keyset=True)
+    _LIBRARY._register_fake(name, fake)
+
+
+def register() -> None:
+    for op in OPS.values():
+        fake = _fake(op)
+        if op.row.results:
+            _define(op, op.schema(), _functional(op), fake)
+        else:
+            _define(op, op.schema(), _functional(op), lambda *args, **options: None)
+        if op.row.results and op.row.has_out:
+            _define(op, op.out_schema(), _out(op), lambda *args, **options: None)
