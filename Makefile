@@ -6,15 +6,15 @@ export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell nproc)
 
 test_presets := dev $(if $(filter x86_64,$(shell uname -m)),emulated)
 
-.PHONY: help build wheel demo test test-cpp test-python bench lint format clean
+.PHONY: help build wheel demo test test-cpp test-python bench docs lint format clean
 help: ## Lists the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # ---- Build -------------------------------------------------------------------------------------------------------------
 # What is said on the way goes to standard error: the standard output of `make -s demo JSON=1` is JSON alone.
 
-.PHONY: setup-build setup-demo setup-dev setup-wheel
-setup-build setup-demo setup-dev setup-wheel: setup-%:
+.PHONY: setup-build setup-demo setup-dev setup-wheel setup-docs
+setup-build setup-demo setup-dev setup-wheel setup-docs: setup-%:
 	@scripts/setup $*
 
 build: setup-build ## Builds the Python package into .venv
@@ -54,7 +54,7 @@ bench: build setup-demo ## Times a case against its ceiling and its peers; CASE=
 
 # ---- Check -------------------------------------------------------------------------------------------------------------
 
-test: test-cpp test-python ## Runs the C++ and the Python tests
+test: test-cpp test-python docs ## Runs the C++ and the Python tests, and builds the documentation
 
 test-cpp: setup-dev $(test_presets:%=test-%) ## Runs the C++ tests
 
@@ -65,6 +65,9 @@ test-%: setup-build setup-dev
 
 test-python: build setup-demo setup-dev ## Runs the Python tests
 	@python -m pytest
+
+docs: build setup-docs ## Builds the documentation site into build/docs; a warning or a broken link is an error
+	@NO_MKDOCS_2_WARNING=1 python -m mkdocs build --quiet --strict
 
 cpp_files = $(shell find src include tests bench examples -name '*.h' -o -name '*.hpp' -o -name '*.cc' -o -name '*.c')
 

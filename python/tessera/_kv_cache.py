@@ -64,8 +64,7 @@ def pack_kv_blocks(k: Array, v: Array, *, page_size: int = 128, backend: str = "
         (k_cache [P, Hkv, ceil(D/e), ps, e], v_cache [P, Hkv, ceil(ps/e), Dv, e], page_table int32 [B, ceil(Sk/ps)]), of
         k's kind, with P = B * ceil(Sk/ps). Slots without a token are 0. seqused_k of the batch is Sk for every request.
 
-    Raises:
-        As `append_kv`.
+    Raises: as `append_kv`.
 
     Source: the layout is this library's own, after the operand format of AVX-512 BF16 dot products.
     """

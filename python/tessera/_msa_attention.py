@@ -113,8 +113,7 @@ def msa_sparse_decode_attention(
     Returns:
         out [B * seqlen_q, Hq, Dv], or (out, lse) with lse f32 [B * seqlen_q, Hq]; of q's kind.
 
-    Raises:
-        As `msa_sparse_attention`.
+    Raises: as `msa_sparse_attention`.
 
     Source: as `msa_sparse_attention`.
     """
@@ -159,8 +158,7 @@ def block_sparse_attention_single_q(
     Returns:
         out [H, bq, Dv], or (out, lse) with lse f32 [H, bq]; of q's kind.
 
-    Raises:
-        As `block_sparse_gqa_prefill`.
+    Raises: as `block_sparse_gqa_prefill`.
 
     Source: the single-query-block kernel of minimax-m3-msa-neuron-kernels.
     """

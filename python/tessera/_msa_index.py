@@ -113,8 +113,7 @@ def msa_select(
         int32 [B, Hi, Sq, K] or [Hi, R, K] of q's kind, with one head if reduce_heads: ascending ids, left-packed, then
         -1. [Hi, R, K] is the `q2k_indices` of `msa_sparse_attention` with one index head per KV head.
 
-    Raises:
-        As `msa_block_scores`; ValueError also for more forced blocks than topk.
+    Raises: as `msa_block_scores`; ValueError also for more forced blocks than topk.
 
     Source: the selection of MiniMax-M3 (MSA, arXiv:2606.13392), whose blocks have 128 tokens, and which takes 16 of them,
     the row's own always.

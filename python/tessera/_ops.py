@@ -109,8 +109,7 @@ def block_sparse_gqa_prefill_state(
         (o [B, Sq, Hq, Dv], l [B, Sq, Hq], m [B, Sq, Hq]), f32, of q's kind: m the maximum of the scaled scores,
         l the sum of exp(s - m), o the sum of exp(s - m) v. A row without keys gives (0, 0, -inf).
 
-    Raises:
-        As `block_sparse_gqa_prefill`.
+    Raises: as `block_sparse_gqa_prefill`.
 
     Source: the state kernel of minimax-m3-msa-neuron-kernels.
     """

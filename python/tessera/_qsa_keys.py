@@ -59,8 +59,8 @@ def qsa_compress_keys(
         [B, S // bs, D] of raw_keys' kind and dtype; `out` if it is given.
 
     Raises:
-        ValueError: shape, stride, overlap, device or option; TypeError: dtype or type of an argument; NotImplementedError:
-        valid, but not supported. Nothing has been written then.
+        ValueError: shape, stride, overlap, device or option; TypeError: dtype or type of an argument;
+        NotImplementedError: valid, but not supported. Nothing has been written then.
 
     Source: the indexer of Qwen4-Exp (Qwen Sparse Attention): one index key head of 128, blocks of 4 tokens.
     """
@@ -126,8 +126,7 @@ def qsa_append_keys(
     Returns:
         None: ring and cache are changed.
 
-    Raises:
-        As `qsa_compress_keys`.
+    Raises: as `qsa_compress_keys`.
 
     Source: the caches of the public Qwen4-Exp servings: a ring of raw keys per request, a page table shared with KV.
     """
