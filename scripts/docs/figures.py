@@ -13,7 +13,6 @@ from html import escape
 from pathlib import Path
 
 import numpy as np
-
 import tessera
 
 INK, GREY, PALE, ACCENT, WARM, PAPER = "#263238", "#90a4ae", "#eceff1", "#00796b", "#ef6c00", "#ffffff"
@@ -33,9 +32,20 @@ class Picture:
         ]
 
     def box(self, x: float, y: float, w: float, h: float, fill: str = PALE, line: str = "none", rx: float = 0) -> None:
-        self.parts.append(f'<rect x="{x:g}" y="{y:g}" width="{w:g}" height="{h:g}" rx="{rx:g}" fill="{fill}" stroke="{line}"/>')
+        self.parts.append(
+            f'<rect x="{x:g}" y="{y:g}" width="{w:g}" height="{h:g}" rx="{rx:g}" fill="{fill}" stroke="{line}"/>'
+        )
 
-    def text(self, x: float, y: float, words: str, size: int = 13, anchor: str = "middle", fill: str = INK, bold: bool = False):
+    def text(
+        self,
+        x: float,
+        y: float,
+        words: str,
+        size: int = 13,
+        anchor: str = "middle",
+        fill: str = INK,
+        bold: bool = False,
+    ):
         weight = ' font-weight="600"' if bold else ""
         self.parts.append(
             f'<text x="{x:g}" y="{y:g}" font-size="{size}" text-anchor="{anchor}" fill="{fill}"{weight}>{escape(words)}</text>'
@@ -79,24 +89,38 @@ def selection() -> Picture:
         return key <= row and key // 8 in ids
 
     panels: list[tuple[str, str, Callable[[int, int], bool]]] = [
-        ("a list per query block", "blocks of 8 keys: mass_select", lambda i, j: of_blocks(queries[0, 0, i // 8], i, j)),
+        (
+            "a list per query block",
+            "blocks of 8 keys: mass_select",
+            lambda i, j: of_blocks(queries[0, 0, i // 8], i, j),
+        ),
         ("a list per token and KV head", "blocks of 8 keys: msa_select", lambda i, j: of_blocks(rows[0, 0, i], i, j)),
         ("a list of tokens per token", "blocks of 2 keys: qsa_select_tokens", lambda i, j: j in lists[0, i]),
     ]
     picture = Picture(920, 372, "The keys that each query reads, for three kinds of lists")
-    for p, (name, how, chosen) in enumerate(panels):
+    picture.parts.append('<g shape-rendering="crispEdges">')  # no lines between cells, at any size
+    for p, (_, _, chosen) in enumerate(panels):
         left = 50 + 295 * p
-        picture.text(left + 128, 24, name, bold=True)
-        picture.text(left + 128, 42, how, size=11)
         for i in range(tokens):
             picture.box(left, top + i * cell, (i + 1) * cell, cell)
             keys = [chosen(i, j) for j in range(tokens)]
             for first, end in _runs(keys):
                 picture.box(left + first * cell, top + i * cell, (end - first) * cell, cell, ACCENT)
         picture.box(left, top, tokens * cell, tokens * cell, "none", GREY)
-        picture.text(left + 128, top + 276, "keys →", size=11)
-    picture.parts.append(f'<text transform="translate(38 {top + 128}) rotate(-90)" font-size="11" text-anchor="middle">← queries</text>')
-    for x, fill, words in ((170, ACCENT, "read"), (300, PALE, "visible, not read"), (500, PAPER, "not visible: after the query")):
+    picture.parts.append("</g>")
+    for p, (name, how, _) in enumerate(panels):
+        middle = 178 + 295 * p
+        picture.text(middle, 24, name, bold=True)
+        picture.text(middle, 42, how, size=11)
+        picture.text(middle, top + 276, "keys →", size=11)
+    picture.parts.append(
+        f'<text transform="translate(38 {top + 128}) rotate(-90)" font-size="11" text-anchor="middle">← queries</text>'
+    )
+    for x, fill, words in (
+        (170, ACCENT, "read"),
+        (300, PALE, "visible, not read"),
+        (500, PAPER, "not visible: after the query"),
+    ):
         picture.box(x, 350, 12, 12, fill, GREY)
         picture.text(x + 18, 360, words, size=12, anchor="start")
     return picture
@@ -129,9 +153,9 @@ def row() -> Picture:
         picture.arrow(59 + 62 * block - (10 if block == own else 0), 164, 190 + 25 * listed.index(block), 206)
     picture.card(90, 210, 220, 70, "scores", "s = softmax_scale · q·k, f32", "keys of the three blocks only")
     picture.arrow(310, 245, 356, 245)
-    picture.card(360, 210, 250, 70, "online softmax", "m = max s,  l = Σ exp(s − m)", "o = Σ exp(s − m) v")
+    picture.card(360, 210, 250, 70, "online softmax", "m = max s,  l = Σ exp(s - m)", "o = Σ exp(s - m) v")
     picture.arrow(610, 245, 656, 245)
-    picture.card(660, 210, 220, 70, "result", "out = o / l,  LSE = m + ln l", "no key at all: out 0, LSE −inf")
+    picture.card(660, 210, 220, 70, "result", "out = o / l,  LSE = m + ln l", "no key at all: out 0, LSE -inf")
     return picture
 
 
@@ -157,7 +181,14 @@ def call() -> Picture:
     notes = (
         (155, 160, 235, "Status and message", "nothing has been written", "names operator, argument"),
         (455, 160, 535, "variant, tiles, splits", "workspace size;", "explain() shows it"),
-        (625, 275, 685, "tasks on some executor", "pool, n threads, the host's loop, part i of n", "the same bits from each"),
+        (
+            625,
+            275,
+            685,
+            "tasks on some executor",
+            "pool, n threads, the host's loop, part i of n",
+            "the same bits from each",
+        ),
     )
     for x, w, above, name, *lines in notes:
         picture.arrow(above, y + h, above, 216)
@@ -200,11 +231,15 @@ def pages() -> Picture:
 def merge() -> Picture:
     """Attention over split keys, joined."""
     picture = Picture(920, 214, "States of disjoint shards of keys, merged in order")
-    for i, (name, keys) in enumerate((("rank 0", "blocks 0 to 3"), ("rank 1", "blocks 4 to 7"), ("rank 2", "blocks 8 to 11"))):
+    for i, (name, keys) in enumerate(
+        (("rank 0", "blocks 0 to 3"), ("rank 1", "blocks 4 to 7"), ("rank 2", "blocks 8 to 11"))
+    ):
         y = 14 + 64 * i
         picture.card(30, y, 170, 52, name, keys)
         picture.arrow(200, y + 26, 246, y + 26)
-        picture.card(250, y, 250, 52, "block_sparse_gqa_prefill_state", "o, l, m in f32: stops before the division", fill=PAPER)
+        picture.card(
+            250, y, 250, 52, "block_sparse_gqa_prefill_state", "o, l, m in f32: stops before the division", fill=PAPER
+        )
         picture.arrow(500, y + 26, 557, 93 + 12 * i)
     picture.card(560, 72, 170, 66, "cp_merge", "M = max m", "summed in the order given")
     picture.arrow(730, 105, 756, 105)

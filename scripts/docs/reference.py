@@ -5,15 +5,13 @@ Those from Python docstrings are made by mkdocstrings, from the lines `::: name`
 
 from __future__ import annotations
 
-import importlib
 import posixpath
 import re
 from pathlib import Path
 
 import click
-from mkdocs.structure.files import File
-
 import tessera.formats
+from mkdocs.structure.files import File
 from tessera.cli import COMMANDS, main
 
 ROOT = Path(__file__).parents[2]
@@ -43,11 +41,11 @@ def on_page_content(html, *, page, config, files):
 
     def link(match):
         target = links.get(match[2] or "")
-        if target is None or target.partition("#")[0] == page.file.dest_uri:
-            return match[0]
-        return f'<a href="{posixpath.relpath(target, here)}">{match[0]}</a>'
+        return f'<a href="{posixpath.relpath(target, here)}">{match[0]}</a>' if target else match[0]
 
-    return re.sub(r"(<a\b.*?</a>|<h[1-6]\b.*?</h[1-6]>|<pre\b.*?</pre>)|<code>([\w.]+)(?:\(\))?</code>", link, html, flags=re.S)
+    return re.sub(
+        r"(<a\b.*?</a>|<h[1-6]\b.*?</h[1-6]>|<pre\b.*?</pre>)|<code>([\w.]+)(?:\(\))?</code>", link, html, flags=re.S
+    )
 
 
 def _header_page(uri: str, title: str, name: str, language: str) -> str:
@@ -84,11 +82,13 @@ def _fence(code: str, language: str) -> str:
 
 
 def _command_page() -> str:
-    parts = ["# Command line\n", "Exit status: 0 done, 1 a check failed, 2 wrong usage. Progress is shown on a terminal only.\n"]
-    for name in ("", *COMMANDS):
-        module, _, attribute = COMMANDS[name][0].partition(":") if name else ("tessera.cli", "", "main")
-        command = getattr(importlib.import_module(module), attribute) if name else main
-        full = f"tessera {name}".strip()
-        with click.Context(command, info_name=full, max_content_width=100, terminal_width=100) as context:
-            parts.append(f"## {full}\n\n```text\n{command.get_help(context)}\n```\n")
+    parts = [
+        "# Command line\n",
+        "Exit status: 0 done, 1 a check failed, 2 wrong usage. Progress is shown on a terminal only.\n",
+    ]
+    settings = {**main.context_settings, "terminal_width": 100, "max_content_width": 100}
+    top = click.Context(main, info_name="tessera", **settings)
+    below = [click.Context(main.get_command(top, name), parent=top, info_name=name, **settings) for name in COMMANDS]
+    for context in (top, *below):
+        parts.append(f"## {context.command_path}\n\n```text\n{context.get_help()}\n```\n")
     return "\n".join(parts)

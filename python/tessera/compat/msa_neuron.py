@@ -5,6 +5,7 @@
 takes the place of `kernels.get_kernel(...)`; tensors are torch CPU tensors or NumPy arrays, in bf16, f16 or f32.
 
 Where results differ from the original's:
+
 - A slot of -1 is absent. The original fills it with zeros, so that it takes a share exp(0) of the softmax and shrinks
   the output, by O(1/TOPK); that is a limit of its DMA, and its own reference does not do it. So rows with free slots,
   and states merged from ranks that own a part of the blocks, are exact here. A row without any key is 0, not NaN.

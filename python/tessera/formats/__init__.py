@@ -5,17 +5,15 @@ filler), and a repeated id counts once. Lists that come out are ascending, left-
 longest of them unless `width` says otherwise. Letters as in `tessera`: B requests, Hkv KV heads, Sq query tokens,
 N blocks, W entries of a list.
 
-lists: int32 [B, nQ, W] or [B, Hkv, nQ, W]
-    A list for block_q consecutive queries, nQ = ceil(Sq / block_q), for all heads or per KV head; one per token where
-    block_q is 1. What `block_sparse_gqa_prefill` takes, and the hub between the other formats.
-packed: int32 [Hkv, total_q, W]
-    A list per token and KV head; request b has rows cu_seqlens_q[b] to cu_seqlens_q[b + 1]. `lists_to_packed`.
-CSR (k2q): int32 [Hkv, R + 1] and [Hkv, total_q * W]
-    For each KV block the queries that attend it. `packed_to_csr`.
-BlockMask: of torch.nn.attention.flex_attention
-    `lists_to_block_mask`.
-BSR: int32 [..., nQ + 1] and [..., nnz]
-    crow_indices and col_indices of torch and SciPy. `lists_to_bsr`.
+* **lists**, int32 [B, nQ, W] or [B, Hkv, nQ, W]: a list for block_q consecutive queries, nQ = ceil(Sq / block_q), for
+  all heads or per KV head; one per token where block_q is 1. What `block_sparse_gqa_prefill` takes, and the hub between
+  the other formats.
+* **packed**, int32 [Hkv, total_q, W]: a list per token and KV head; request b has rows cu_seqlens_q[b] to
+  cu_seqlens_q[b + 1]. `lists_to_packed`.
+* **CSR** (k2q), int32 [Hkv, R + 1] and [Hkv, total_q * W]: for each KV block the queries that attend it.
+  `packed_to_csr`.
+* **BlockMask** of torch.nn.attention.flex_attention: `lists_to_block_mask`.
+* **BSR**, int32 [..., nQ + 1] and [..., nnz]: crow_indices and col_indices of torch and SciPy. `lists_to_bsr`.
 
 `share_lists` and `spread_lists` lead from lists for fewer queries and heads to lists for more, and back; `clean_lists`
 only puts lists in order.
