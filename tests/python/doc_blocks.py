@@ -1,7 +1,8 @@
 """The code blocks of the documentation, and what can be said of a command without running it.
 
 A block runs unless the line above it is `<!-- not run: reason -->`. What it needs and does not show stands above it, in
-`<!-- before:` and lines of the block's language up to `-->`.
+`<!-- before:` and lines of the block's language up to `-->`. C, C++ and CMake that stand word for word in the file that the
+text above links to need not run here: that file does.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ BLOCK = re.compile(
     r"^(?P<indent> *)```(?P<language>[^\n]*)\n(?P<code>.*?)^(?P=indent)```$",
     re.MULTILINE | re.DOTALL,
 )
+CUT = {"c", "cpp", "cmake"}
 OF_BENCH = {"cases", "threads", "variant", "runs", "peers", "peer_seconds", "as_json"}  # and of no case
 
 
@@ -38,6 +40,7 @@ class Block:
     code: str
     before: str
     reason: str  # why it does not run; "": it does
+    cut: bool  # from a file that is built elsewhere
 
     def __str__(self) -> str:
         return f"{self.page}:{self.line}"
@@ -57,8 +60,18 @@ def blocks(page: str, *languages: str) -> list[Block]:
     source = text(page)
     for match in BLOCK.finditer(source):
         line = source.count("\n", 0, match.start("code")) + 1
-        found.append(Block(page, line, match["language"], match["code"], match["before"] or "", match["reason"] or ""))
+        cut = match["language"] in CUT and match["code"] in _linked(page, source[: match.start()])
+        found.append(
+            Block(page, line, match["language"], match["code"], match["before"] or "", match["reason"] or "", cut)
+        )
     return [block for block in found if not languages or (block.language in languages and not block.reason)]
+
+
+def _linked(page: str, above: str) -> str:
+    """The last file that the text above links to."""
+    links = re.findall(r"\]\(([^)#:\s]+)\)", above)
+    path = (ROOT / page).parent / (links[-1] if links else "")
+    return path.read_text(encoding="utf-8") if path.is_file() else ""
 
 
 def commands(block: Block) -> list[list[str]]:
