@@ -16,9 +16,10 @@ queries and KV head. A list is chosen from all its queries, so an earlier query 
 `decode="sparse"`.
 
 Models that were trained with sparse attention bring their own selection, which the options do not change: the indexer and
-the attention of MiniMax-M3 run through `msa_select` and `msa_sparse_decode_attention`, with caches that grow in place. For
-that `enable` replaces the forward of the model's indexers, for this implementation only, and registers a cache layer, which
-holds the same for all; `disable` restores both. docs/transformers.md has the details.
+the attention of MiniMax-M3 run through `msa_select` and `msa_sparse_decode_attention`, those of Qwen4-Exp through
+`qsa_select` and `qsa_sparse_attention`, with caches that grow in place. For that `enable` replaces forwards in the models'
+code, for this implementation only, and registers a cache layer, which holds the same for all; `disable` restores both.
+docs/transformers.md has the details.
 
 Padding is cut from each request before anything else, and blocks are counted from its first real token: a padded batch
 gives each request what it gets alone. Rows of padding are 0.
