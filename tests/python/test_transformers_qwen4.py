@@ -192,6 +192,42 @@ def test_positions_of_images(indexed):
         assert_close(logits, expected[:, part])
 
 
+def test_text_about_an_image():
+    torch.manual_seed(1)
+    vision = {
+        "depth": 1,
+        "hidden_size": 32,
+        "intermediate_size": 32,
+        "num_heads": 2,
+        "patch_size": 4,
+        "temporal_patch_size": 1,
+        "out_hidden_size": 64,
+        "num_position_embeddings": 64,
+    }
+    start, image, end, video = range(VOCABULARY - 4, VOCABULARY)
+    config = transformers.Qwen4ExpConfig(
+        text_config=build("mixed").config.to_dict(),
+        vision_config=vision,
+        vision_start_token_id=start,
+        image_token_id=image,
+        vision_end_token_id=end,
+        video_token_id=video,
+    )
+    model = transformers.Qwen4ExpForConditionalGeneration._from_config(config, attn_implementation="eager").eval()
+    ids = tokens(70) % start
+    ids[0, 30], ids[0, 31:55], ids[0, 55] = start, image, end
+    given = {
+        "pixel_values": torch.randn(96, 3 * 4 * 4),
+        "image_grid_thw": torch.tensor([[1, 8, 12]]),
+        "mm_token_type_ids": (ids == image).long(),
+    }
+    expected, got = (run(model, name, input_ids=ids, **given) for name in ("eager", "tessera"))
+    assert_close(got, expected)
+    given["suppress_tokens"] = [PAD, start, image, end, video]
+    expected, got = (generate(model, name, ids, torch.ones_like(ids), **given) for name in ("eager", "tessera"))
+    assert torch.equal(got, expected)
+
+
 @pytest.mark.parametrize("cache", ["dynamic", "static"])
 @pytest.mark.parametrize(
     "how",
