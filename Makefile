@@ -33,7 +33,7 @@ build/%/build.ninja: CMakePresets.json .venv/ready-build
 # A source package, the wheel that is built from it, for this Python, and what `scripts/check_wheel` says of both. The wheel
 # is named after the oldest C library that it runs with. With PYTHON=python3.12 and a fresh .venv: the one for 3.12 and later.
 wheel: setup-build setup-wheel ## Builds and checks a source package and a wheel in dist/
-	@rm -rf build/wheel/raw && mkdir -p dist && rm -f dist/*.tar.gz
+	@rm -rf build/wheel/raw && mkdir -p build/wheel dist && rm -f dist/*.tar.gz
 	@python -m build --no-isolation --outdir build/wheel/raw >build/wheel/log 2>&1 || { tail -50 build/wheel/log; exit 1; }
 	@mv build/wheel/raw/*.tar.gz dist/
 	@auditwheel -q repair --wheel-dir dist build/wheel/raw/*.whl 2>&1

@@ -21,6 +21,7 @@ from tessera.demo import memory, model, session, text  # noqa: E402
 from tessera.demo.command import demo  # noqa: E402
 from tessera.demo.quality import quality, token_losses  # noqa: E402
 from tessera.demo.readers import DENSE, FRAMEWORK, Reader, continuation, prefill  # noqa: E402
+from tessera.plot.maps import selection_of  # noqa: E402
 
 WORDS = " ".join(f"w{i * i % 389}" for i in range(5000))
 KEYS = {
@@ -217,6 +218,10 @@ def test_json_lines_and_report(directory, book, tmp_path):
     assert framework["runs"] == 3
     assert framework["prefill_without_clock_s"] > 0
     assert dense["ppl"] == pytest.approx(framework["ppl"], rel=1e-4)
+
+    (drawn,) = [line for line in lines if "selection" in line]
+    assert (drawn["selector"], drawn["budget"]) == ("mass", 256)
+    assert selection_of(drawn)["lists"].shape == (2, 8, 4)
 
     page = report.read_text(encoding="utf-8")
     assert "http" not in page
