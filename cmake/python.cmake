@@ -12,6 +12,7 @@ target_link_libraries(_core PRIVATE tessera_options ${object_libraries})
 install(TARGETS _core LIBRARY DESTINATION tessera COMPONENT python)
 
 if(NOT CMAKE_CROSSCOMPILING)
-  nanobind_add_stub(_core_stub MODULE _core OUTPUT _core.pyi PYTHON_PATH $<TARGET_FILE_DIR:_core> DEPENDS _core)
+  nanobind_add_stub(_core_stub MODULE _core OUTPUT _core.pyi PYTHON_PATH $<TARGET_FILE_DIR:_core> DEPENDS _core
+                    PATTERN_FILE ${PROJECT_SOURCE_DIR}/cmake/core.pyi.patterns)
   install(FILES ${CMAKE_CURRENT_BINARY_DIR}/_core.pyi DESTINATION tessera COMPONENT python)
 endif()

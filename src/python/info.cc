@@ -40,7 +40,7 @@ nb::dict variants() {
   return all;
 }
 
-nb::dict facts() {
+nb::typed<nb::dict, nb::str, nb::any> facts() {
   const CacheSizes& caches = cache_sizes();
   nb::dict cache_bytes;
   cache_bytes["l1d"] = caches.l1d;

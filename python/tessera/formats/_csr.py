@@ -13,7 +13,8 @@ from tessera.formats._sets import block_counts, fill, once, pairs, read
 
 def _rows(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(block, request) of each of the R rows: block 0 of all requests that have one, then block 1, and so on."""
-    return np.nonzero(np.arange(counts.max(initial=0))[:, None] < counts)
+    block, request = np.nonzero(np.arange(counts.max(initial=0))[:, None] < counts)
+    return block, request
 
 
 def packed_to_csr(packed: Any, cu_seqlens_q: Any, num_blocks: Any) -> tuple[Any, Any]:
