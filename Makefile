@@ -36,7 +36,7 @@ wheel: setup-build setup-wheel ## Builds and checks a source package and a wheel
 	@rm -rf build/wheel/raw && mkdir -p build/wheel dist && rm -f dist/*.tar.gz
 	@python -m build --no-isolation --outdir build/wheel/raw >build/wheel/log 2>&1 || { tail -50 build/wheel/log; exit 1; }
 	@mv build/wheel/raw/*.tar.gz dist/
-	@auditwheel -q repair --wheel-dir dist build/wheel/raw/*.whl 2>&1
+	@auditwheel repair --wheel-dir dist build/wheel/raw/*.whl >>build/wheel/log 2>&1 || { tail build/wheel/log; exit 1; }
 	@scripts/check_wheel dist
 
 # ---- Run ---------------------------------------------------------------------------------------------------------------
