@@ -569,12 +569,14 @@ TESSERA_API tessera_status tessera_topk_blocks_workspace_size(const tessera_topk
 // behind a page outside [0, P); one that stands twice counts twice. Rows of no request, rows at or past seq_lens_q[b]
 // within their request and rows without a valid id give out = 0, lse = -inf.
 typedef struct tessera_qsa_sparse_attention_args {
-  tessera_tensor q;              // [B, Q, Hq, D] or packed [total_q, Hq, D]; bf16, f16 or f32
-  tessera_tensor k;              // [B, Sk, Hkv, D], packed [total_k, Hkv, D] or paged [P, ps, Hkv, D]; q's dtype
+  tessera_tensor q;  // [B, Q, Hq, D] or packed [total_q, Hq, D]; bf16, f16 or f32
+  // [B, Sk, Hkv, D], packed [total_k, Hkv, D], paged [P, ps, Hkv, D] or, in the packed layout of tessera_append_kv_args,
+  // paged [P, Hkv, ceil(D/e), ps, e]; q's dtype.
+  tessera_tensor k;
   tessera_tensor v;              // likewise, with Dv
   tessera_tensor token_indices;  // int32 [B, Q, W] or [total_q, W]
-  // Or rows of k and v [slots, Hkv, D] themselves, for packed q: int32 [total_q, W]. Then ids outside [0, slots) are all
-  // that is skipped, and none of the tensors up to page_table, nor gate, is given.
+  // Or rows of k and v [slots, Hkv, D] (or slots of packed pages) themselves, for packed q: int32 [total_q, W]. Then ids
+  // outside [0, slots) are all that is skipped, and none of the tensors up to page_table, nor gate, is given.
   tessera_tensor selected_kv_indices;
   // Packed rows of more than one request: where each begins, or each row's request, or both, and then a row outside its
   // request's bounds belongs to none. Broken bounds: see tessera_sequences.
@@ -585,8 +587,11 @@ typedef struct tessera_qsa_sparse_attention_args {
   tessera_tensor cu_seqlens_k;     // packed keys: int32 [B + 1]
   tessera_tensor seq_lens_k;       // optional int32 [B]: keys that exist, at most what the tensors hold
   tessera_tensor page_table;       // paged keys: int32 [B, max_pages], as in tessera_sequences
-  const float* softmax_scale;      // NULL: 1/sqrt(D)
-  int64_t num_splits;              // parts that each row's list is cut into; 0: by its length
+  // Tokens that an entry of page_table names; 0: ps. In the packed layout a multiple of ps, n ps: entry i names pages
+  // [n i, n (i + 1)). So pages of 4 tokens, which kernels read fastest, serve a table of larger ones.
+  int64_t page_size;
+  const float* softmax_scale;  // NULL: 1/sqrt(D)
+  int64_t num_splits;          // parts that each row's list is cut into; 0: by its length
   tessera_tensor gate;  // optional [B, Q, Hq, Dv] or [B, Q, Hq], or packed; q's dtype or f32: out *= sigmoid(gate)
   tessera_tensor out;   // [B, Q, Hq, Dv] or [total_q, Hq, Dv], q's dtype
   tessera_tensor lse;   // optional f32 [B, Q, Hq] or [total_q, Hq]

@@ -636,6 +636,7 @@ struct QsaSparseAttention {
   Tensor cu_seqlens_k = {};
   Tensor seq_lens_k = {};
   Tensor page_table = {};
+  int64_t page_size = 0;  // of k
   std::optional<float> softmax_scale = {};
   int64_t num_splits = 0;  // by the length of the list
   Tensor gate = {};
@@ -657,6 +658,7 @@ struct QsaSparseAttention {
             cu_seqlens_k,
             seq_lens_k,
             page_table,
+            page_size,
             scale,
             num_splits,
             gate,

@@ -8,6 +8,8 @@ of k side by side, those of v in pairs. With e elements to 4 bytes, 2 of bf16 or
 
 Attention over paged keys takes such a pair in the place of k [P, Hkv, ps, D] and v [P, Hkv, ps, Dv], with the same page
 table, and gives the same bits; `msa_block_scores` and `msa_select` likewise take such a k_cache of index keys.
+`qsa_sparse_attention` reads runs of 4 tokens, and so wants pages of 4: page p of a table of pages of ps tokens is then pages
+[p * ps/4, (p + 1) * ps/4) of the caches, which changes no slot's number.
 """
 
 from __future__ import annotations
@@ -57,7 +59,8 @@ def pack_kv_blocks(k: Array, v: Array, *, page_size: int = 128, backend: str = "
     Args:
         k: [B, Sk, Hkv, D], bf16, f16 or f32. Any strides with a unit stride along D; likewise v.
         v: [B, Sk, Hkv, Dv], k's dtype.
-        page_size: tokens per page. Attention is fastest if it is a multiple of its block_size.
+        page_size: tokens per page. Attention is fastest if it is a multiple of its block_size; `qsa_sparse_attention`, if it
+            is 4.
         backend: "native" or "reference".
 
     Returns:

@@ -58,9 +58,10 @@ def qsa_sparse_attention(
     Args:
         query: [B, Q, Hq, D], or packed [R, Hq, D]; bf16, f16 or f32. Any strides with a unit stride along the features;
             likewise key, value and out.
-        key: [B, Sk, Hkv, D]; with cu_seqlens_k packed [total_k, Hkv, D]; with block_table pages [P, ps, Hkv, D]; with
-            selected_kv_indices [slots, Hkv, D]. query's dtype. Hq is a multiple of Hkv.
-        value: as key, with Dv in place of D.
+        key: [B, Sk, Hkv, D]; with cu_seqlens_k packed [total_k, Hkv, D]; with block_table pages [P, ps, Hkv, D] or, in the
+            packed layout of `append_kv`, [P, Hkv, ceil(D/e), ps, e]; with selected_kv_indices [slots, Hkv, D] or slots of
+            such packed pages. query's dtype. Hq is a multiple of Hkv.
+        value: as key, with Dv in place of D; of the packed layout [P, Hkv, ceil(ps/e), Dv, e].
         token_indices: int32 [B, Q, W] or [R, W], any W and strides; what `qsa_select_tokens` returns.
         block_indices: int32 [B, Q, K] or [R, K], the blocks of 4 tokens that token_indices were made of. A hint for other
             backends: only that 1 <= K <= 512 and W = 4 * K + 3 is checked, and no result depends on it.
@@ -75,7 +76,9 @@ def qsa_sparse_attention(
         query_positions: int32 [B, Q] or [R], positions within the request; None: the last row of a request stands at its
             last token.
         block_table: int32 [B, max_pages]: token t of request b is row t % ps of page block_table[b, t // ps].
-        page_size: ps, if it is to be checked.
+        page_size: ps, if it is to be checked. In the packed layout the tokens of an entry of block_table, a multiple n ps of
+            ps: entry i then names pages [n i, n (i + 1)), so that pages of 4 tokens, the fastest, serve tables of larger
+            ones. None: ps.
         scale: factor on the scores; None: 1/sqrt(D).
         gate: [B, Q, Hq, Dv] or [B, Q, Hq], or packed; query's dtype or f32. out, rounded, is multiplied by its sigmoid.
         num_splits: parts that each list is cut into, at least 1 (no cut); None: by its length.

@@ -67,7 +67,8 @@ Paging paging(KeyForm form, const tessera_tensor& k, const tessera_sequences& s)
           s.page_table.stride[1],
           k.shape[0],
           k.shape[packed ? 3 : 2],
-          packed};
+          packed,
+          1};
 }
 
 Sequences check_sequences(const tessera_tensor& q, bool packed_q, const tessera_tensor& k, const tessera_sequences& s,

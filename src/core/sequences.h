@@ -49,11 +49,12 @@ struct KeyView {
 };
 
 struct Paging {
-  const int32_t* table;  // [B, max_pages]; null: not paged
+  const int32_t* table;  // [B, max_pages]; null: not paged, or pages that follow each other
   int64_t request, entry;
   int64_t pages;      // P
   int64_t page_size;  // ps
   bool packed;        // in the packed layout, core/packed_layout.h
+  int64_t span;       // pages in a row that an entry of the table names: pages [e span, (e + 1) span) for an entry e
 };
 
 enum class KeyForm { kBatch, kPacked, kPaged, kPagedPacked };  // the last: pages in the packed layout
@@ -94,9 +95,11 @@ struct PageRun {
 };
 static inline PageRun page_run(const Paging& pages, int64_t b, int64_t key) {
   const int64_t index = key / pages.page_size;
-  const int64_t page = pages.table[b * pages.request + index * pages.entry];
   const int64_t slot = key - index * pages.page_size;
-  return {page >= 0 && page < pages.pages ? page : -1, slot, pages.page_size - slot};
+  const int64_t place = pages.span == 1 ? index : index / pages.span;
+  const int64_t entry = pages.table == nullptr ? place : pages.table[b * pages.request + place * pages.entry];
+  const int64_t page = entry * pages.span + index - place * pages.span;
+  return {entry >= 0 && page < pages.pages ? page : -1, slot, pages.page_size - slot};
 }
 
 // Calls use(run, i, m) for the keys [begin, begin + n) of request b that exist: those from begin + i on are the m that

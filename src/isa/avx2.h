@@ -104,6 +104,18 @@ struct avx2 : CodeBounds<avx2> {
       r[i + 4] = _mm256_permute2f128_ps(b[i], b[i + 4], 0x31);
     }
   }
+  using words = __m256i;
+  static words load_words(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
+  template <class In>
+  static words join_words(const In* const* quads, int64_t at) {
+    return _mm256_loadu2_m128i(reinterpret_cast<const __m128i*>(quads[1] + at),
+                               reinterpret_cast<const __m128i*>(quads[0] + at));
+  }
+  // A byte shuffle whose pattern is in memory takes no register of the loops around.
+  template <class In>
+  static unit unit_of(words w, int i) {
+    return unit_of(w, i, static_cast<const In*>(nullptr));
+  }
   static vec watch_nonfinite(vec acc, unit a) { return fma(a, _mm256_setzero_ps(), acc); }
 
   static void store_operands(operand* p, vec a) { _mm256_storeu_ps(p, a); }
@@ -146,6 +158,30 @@ struct avx2 : CodeBounds<avx2> {
   };
   static const Order kOrder;
 
+  // For either element of a lane's four words, which bytes go where: to the upper half of its word, above zeros (`widen`),
+  // or to the first eight bytes.
+  struct Pick {
+    alignas(32) uint8_t bytes[2][32] = {};
+    constexpr explicit Pick(bool widen) {
+      for (int i = 0; i < 64; ++i) {
+        const int byte = i % 16, element = i / 32;
+        const int word = widen ? byte / 4 : byte / 2;
+        const bool zero = widen ? byte % 4 < 2 : byte >= 8;
+        bytes[element][i % 32] = static_cast<uint8_t>(zero ? 0x80 : word * 4 + element * 2 + byte % 2);
+      }
+    }
+    __m256i operator()(words w, int element) const {
+      return _mm256_shuffle_epi8(w, *reinterpret_cast<const __m256i*>(bytes[element]));
+    }
+  };
+  static const Pick kWiden, kTogether;
+
+  static unit unit_of(words w, int, const float*) { return _mm256_castsi256_ps(w); }
+  static unit unit_of(words w, int i, const bf16*) { return _mm256_castsi256_ps(kWiden(w, i)); }
+  static unit unit_of(words w, int i, const f16*) {
+    return _mm256_cvtph_ps(_mm256_castsi256_si128(_mm256_permute4x64_epi64(kTogether(w, i), 0x08)));
+  }
+
   static __m128i load_u16(const void* p, int n) {
     if (n >= kLanes) return _mm_loadu_si128(static_cast<const __m128i*>(p));
     uint16_t part[kLanes] = {};
@@ -164,6 +200,8 @@ struct avx2 : CodeBounds<avx2> {
 };
 
 inline constexpr avx2::Order avx2::kOrder;
+inline constexpr avx2::Pick avx2::kWiden(true);
+inline constexpr avx2::Pick avx2::kTogether(false);
 
 }  // namespace tessera
 

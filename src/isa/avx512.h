@@ -105,6 +105,19 @@ struct Avx512 : CodeBounds<Self> {
       r[j + 12] = _mm512_shuffle_f32x4(hi, hi2, 0xdd);
     }
   }
+  using words = __m512i;
+  static words load_words(const void* p) { return _mm512_loadu_si512(p); }
+  template <class In>
+  static words join_words(const In* const* quads, int64_t at) {
+    const auto quad = [&](int i) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(quads[i] + at)); };
+    const __m256i low = _mm256_inserti128_si256(_mm256_castsi128_si256(quad(0)), quad(1), 1);
+    const __m256i high = _mm256_inserti128_si256(_mm256_castsi128_si256(quad(2)), quad(3), 1);
+    return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
+  }
+  template <class In>
+  static unit unit_of(words w, int i) {
+    return unit_of(w, i, static_cast<const In*>(nullptr));
+  }
   static vec watch_nonfinite(vec acc, unit a) { return fma(a, _mm512_setzero_ps(), acc); }
 
   static void store_operands(operand* p, vec a) { _mm512_storeu_ps(p, a); }
@@ -126,6 +139,14 @@ struct Avx512 : CodeBounds<Self> {
   static void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
 
  protected:
+  static unit unit_of(words w, int, const float*) { return _mm512_castsi512_ps(w); }
+  static unit unit_of(words w, int i, const bf16*) {
+    const __m512i moved = _mm512_sll_epi32(w, _mm_cvtsi32_si128(i == 0 ? 16 : 0));
+    return _mm512_castsi512_ps(_mm512_and_si512(moved, _mm512_set1_epi32(static_cast<int32_t>(0xffff0000))));
+  }
+  static unit unit_of(words w, int i, const f16*) {
+    return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(_mm512_srl_epi32(w, _mm_cvtsi32_si128(16 * i))));
+  }
   static __m256 upper_half(vec a) { return _mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd(a), 1)); }
   static __m256i load_u16(const void* p, int n) {
     if (n >= kLanes) return _mm256_loadu_si256(static_cast<const __m256i*>(p));

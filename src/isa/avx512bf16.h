@@ -49,6 +49,11 @@ struct avx512bf16 : Avx512<avx512bf16> {
     Avx512<avx512bf16>::transpose(f);
     for (int i = 0; i < kLanes; ++i) r[i] = _mm512_castps_si512(f[i]);
   }
+  // A word is a pair of bf16, which is a unit.
+  template <class In>
+  static unit unit_of(words w, int) {
+    return w;
+  }
   static operand negate(operand a) { return {static_cast<uint16_t>(a.bits ^ 0x8000)}; }
   static vec watch_nonfinite(vec acc, unit a) {
     const __m512i high = _mm512_and_si512(a, _mm512_set1_epi32(static_cast<int32_t>(0xffff0000)));

@@ -128,6 +128,28 @@ struct scalar {
       }
     }
   }
+  // Words of 4 bytes as the packed layout has them (core/packed_layout.h): kLanes side by side, or 4 each at kLanes / 4
+  // places, `at` elements from where these begin. unit_of: number `i` of the units that words of an element type make.
+  struct words {
+    uint32_t x[kLanes];
+  };
+  static words load_words(const void* p) {
+    words w;
+    memcpy(&w, p, sizeof w);
+    return w;
+  }
+  template <class In>
+  static words join_words(const In* const* quads, int64_t at) {
+    return load_words(quads[0] + at);
+  }
+  template <class In>
+  static unit unit_of(words w, int i) {
+    return each([&](int lane) {
+      In elements[sizeof(uint32_t) / sizeof(In)];
+      memcpy(elements, &w.x[lane], sizeof elements);
+      return to_float(elements[i]);
+    });
+  }
   // acc stays 0 as long as every operand seen is finite, and is NaN ever after one that is not.
   static vec watch_nonfinite(vec acc, unit a) { return fma(a, set1(0.0f), acc); }
 

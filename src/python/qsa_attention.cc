@@ -35,12 +35,8 @@ Args tensor_inputs(Call& call, nb::handle query, nb::handle key, nb::handle valu
   return args;
 }
 
-void check_counts(const Call& call, nb::handle page_size, nb::handle num_requests, const Args& args) {
+void check_requests(const Call& call, nb::handle num_requests, const Args& args) {
   const bool paged = args.page_table.ndim != 0;
-  if (!paged && !page_size.is_none()) {
-    refuse(PyExc_ValueError, {call.op(), "page_size"}, "is for keys in pages; block_table is missing");
-  }
-  call.require_same("page_size", page_size, args.k.shape[1], "ps of key");
   int64_t requests = args.k.shape[0];
   const char* what = "B of key";
   if (args.selected_kv_indices.ndim != 0) {
@@ -123,7 +119,8 @@ nb::object qsa_sparse_attention(nb::handle query, nb::handle key, nb::handle val
   Args args = tensor_inputs(call, query, key, value,
                             {token_indices, selected_kv_indices, cu_seqlens_q, token_to_req, cu_seqlens_k, seq_lens_q,
                              seq_lens_k, query_positions, block_table, gate});
-  check_counts(call, page_size, num_requests, args);
+  args.page_size = page_size.is_none() ? 0 : call.positive("page_size", page_size);
+  check_requests(call, num_requests, args);
   check_hint(call, block_indices, args);
   args.softmax_scale = scale_of(call, scale, softmax_scale);
   args.num_splits = num_splits.is_none() ? 0 : call.positive("num_splits", num_splits);

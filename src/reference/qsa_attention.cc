@@ -19,14 +19,17 @@ constexpr double kMinusInfinity = -std::numeric_limits<double>::infinity();
 
 int64_t integer(const View& v, int64_t i) { return static_cast<int64_t>(v.get(i)); }
 
-// Where the tokens of requests lie: [B, Sk, H, D], packed [total_k, H, D], pages [P, ps, H, D], or the slots themselves.
+// Where the tokens of requests lie: [B, Sk, H, D], packed [total_k, H, D], pages [P, ps, H, D], pages of units
+// [P, H, ceil(D/e), ps, e], or the slots themselves.
 struct Storage {
   explicit Storage(const Args& a)
       : k(a.k),
         cu(a.cu_seqlens_k),
         table(a.page_table),
         lens(a.seq_lens_k),
-        physical(a.selected_kv_indices.ndim != 0) {}
+        physical(a.selected_kv_indices.ndim != 0),
+        page_size(k.rank() == 5 ? k.size(3) : k.size(1)),
+        entry_size(a.page_size != 0 ? a.page_size : page_size) {}
 
   int64_t requests() const {
     if (physical) return 1;
@@ -37,11 +40,11 @@ struct Storage {
   int64_t tokens(int64_t b) const {
     int64_t count = 0;
     if (table.given()) {
-      if (__builtin_mul_overflow(table.size(1), k.size(1), &count)) count = INT64_MAX;
+      if (__builtin_mul_overflow(table.size(1), entry_size, &count)) count = INT64_MAX;
     } else if (cu.given()) {
       count = sane(b) ? integer(cu, b + 1) - integer(cu, b) : 0;
     } else {
-      count = k.size(physical ? 0 : 1);
+      count = physical && k.rank() == 5 ? k.size(0) * page_size : k.size(physical ? 0 : 1);
     }
     return lens.given() ? std::clamp<int64_t>(integer(lens, b), 0, count) : count;
   }
@@ -50,12 +53,16 @@ struct Storage {
     if (physical) return id;
     if (cu.given()) return first(b) + id;
     if (!table.given()) return b * k.size(1) + id;
-    const int64_t page = integer(table, b * table.size(1) + id / k.size(1));
-    return page < 0 || page >= k.size(0) ? -1 : page * k.size(1) + id % k.size(1);
+    const int64_t entry = integer(table, b * table.size(1) + id / entry_size);
+    if (entry < 0 || entry >= k.size(0)) return -1;
+    const int64_t token = entry * entry_size + id % entry_size;
+    return token < k.size(0) * page_size ? token : -1;
   }
 
   View k, cu, table, lens;
   bool physical;
+  int64_t page_size;
+  int64_t entry_size;  // tokens that an entry of the table names
 
  private:
   bool sane(int64_t b) const {
@@ -94,6 +101,24 @@ std::vector<std::vector<double>> rows_of(const View& t, const std::vector<int64_
   std::vector<std::vector<double>> rows;
   rows.reserve(tokens.size());
   for (int64_t token : tokens) rows.push_back(t.row((token * heads + head) * dim, dim));
+  return rows;
+}
+
+// The same where element d of the key in slot j is [page, head, d / e, j, d % e], and that of the value
+// [page, head, j / e, d, j % e].
+std::vector<std::vector<double>> unit_rows_of(const View& t, bool values, int64_t page_size, int64_t dim,
+                                              const std::vector<int64_t>& tokens, int64_t head) {
+  const int64_t e = t.size(4);
+  std::vector<std::vector<double>> rows;
+  for (int64_t token : tokens) {
+    const int64_t slot = token % page_size;
+    const int64_t begin = (token / page_size * t.size(1) + head) * t.size(2);
+    std::vector<double>& row = rows.emplace_back();
+    for (int64_t d = 0; d < dim; ++d) {
+      const int64_t outer = values ? slot / e : d / e, middle = values ? d : slot, last = values ? slot % e : d % e;
+      row.push_back(t.get(((begin + outer) * t.size(3) + middle) * e + last));
+    }
+  }
   return rows;
 }
 
@@ -142,12 +167,14 @@ Attention qsa_attention(const Args& args) {
   const Storage storage(args);
   const View q(args.q), v(args.v);
   const int64_t heads = q.size(q.rank() - 2), dim = q.last_size();
-  const int64_t kv_heads = storage.k.size(storage.k.rank() - 2), group = heads / kv_heads;
+  const bool units = storage.k.rank() == 5;
+  const int64_t dim_v = units ? v.size(3) : v.last_size();
+  const int64_t kv_heads = storage.k.size(units ? 1 : storage.k.rank() - 2), group = heads / kv_heads;
   const double scale = args.softmax_scale == nullptr ? 1 / std::sqrt(static_cast<double>(dim)) : *args.softmax_scale;
   const std::vector<std::vector<int64_t>> lists = listed_tokens(args, storage);
   const size_t states = lists.size() * static_cast<size_t>(heads);
   Attention result;
-  result.out.assign(states * static_cast<size_t>(v.last_size()), 0);
+  result.out.assign(states * static_cast<size_t>(dim_v), 0);
   result.spread = result.out;
   result.lse.assign(states, kMinusInfinity);
   result.l.assign(states, 0);
@@ -155,7 +182,11 @@ Attention qsa_attention(const Args& args) {
   result.reach.assign(states, 0);
   for (size_t row = 0; row < lists.size(); ++row) {
     for (int64_t kv_head = 0; kv_head < kv_heads; ++kv_head) {
-      const auto keys = rows_of(storage.k, lists[row], kv_head), values = rows_of(v, lists[row], kv_head);
+      const auto features = [&](const View& of, bool are_values, int64_t n) {
+        return units ? unit_rows_of(of, are_values, storage.page_size, n, lists[row], kv_head)
+                     : rows_of(of, lists[row], kv_head);
+      };
+      const auto keys = features(storage.k, false, dim), values = features(v, true, dim_v);
       for (int64_t h = kv_head * group; h < (kv_head + 1) * group; ++h) {
         const int64_t at = static_cast<int64_t>(row) * heads + h;
         attend(q.row(at * dim, dim), scale, keys, values, static_cast<size_t>(at), &result);

@@ -12,6 +12,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "core/packed_layout.h"
+
 namespace tessera {
 
 template <class A, class B>
@@ -74,6 +76,34 @@ struct Panels {
             pack_square<true>(rows + key, kLanes, s * kPair, left, to, width);
           } else {
             pack_square<false>(rows + key, n - key, s * kPair, left, to, width);
+          }
+        }
+      }
+    }
+  }
+
+  // The same of keys that lie in the packed layout, by fours: n is a multiple of 4, rows[i] for each multiple i of 4 is the
+  // first unit of keys i to i + 3, which lie side by side, and units are `step` elements apart. `depth` makes whole units.
+  template <class In>
+  static void pack_quads(const In* const* rows, int n, int depth, int64_t step, operand* packed) {
+    constexpr int kE = kPackedElements<In>;
+    const int all_vecs = vecs(n);
+    for (int p = 0; p < count(all_vecs); ++p) {
+      const int first = begin(all_vecs, p);
+      const int width = begin(all_vecs, p + 1) - first;
+      operand* panel = at(packed, steps(depth), first);
+      for (int v = 0; v < width; ++v) {
+        const int key = (first + v) * kLanes;
+        const In* quads[kLanes / 4];  // beyond the last one any will do
+        for (int i = 0; i < kLanes / 4; ++i) quads[i] = rows[key + 4 * i < n ? key + 4 * i : key];
+        operand* to = panel + v * kLanes * kPair;
+        for (int d = 0; d < depth; d += kE) {
+          const typename Isa::words w = Isa::join_words(quads, d / kE * step);
+          Isa::store_unit(to, Isa::template unit_of<In>(w, 0));
+          to += static_cast<int64_t>(width) * kLanes * kPair;
+          if constexpr (kE > kPair) {
+            Isa::store_unit(to, Isa::template unit_of<In>(w, 1));
+            to += static_cast<int64_t>(width) * kLanes * kPair;
           }
         }
       }

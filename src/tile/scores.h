@@ -17,13 +17,14 @@ struct TileScores {
   using G = Gemm<Isa>;
   static constexpr int kLanes = Isa::kLanes;
 
-  // The keys of a tile that exist: as rows, or as panels that the cache holds already.
+  // The keys of a tile that exist: as rows, by fours in the packed layout, or as panels that the cache holds already.
   struct Keys {
     const In* const* row;
     int count;
     int64_t stride;         // elements from one row to the next where they lie side by side; 0: they do not
     const operand* panels;  // null: rows; else [steps][panel_stride], of which a step has the units of all keys
     int64_t panel_stride;
+    int64_t quad_step = 0;  // not 0: rows are for Panels::pack_quads(), whose units are this far apart
   };
 
   // One row of q as operands, padded with zeros to whole vectors of them.
@@ -67,7 +68,8 @@ struct TileScores {
         continue;
       }
       operand* data = P::at(packed, steps, keeps ? begin : 0);
-      if (packs) P::pack_keys(keys.row + key, stop - key, dim, data);
+      if (packs && keys.quad_step == 0) P::pack_keys(keys.row + key, stop - key, dim, data);
+      if (packs && keys.quad_step != 0) P::pack_quads(keys.row + key, stop - key, dim, keys.quad_step, data);
       ahead = packs ? ahead_of(keys, stop) : G::panel_at(P::at(data, steps, end - begin), end - begin, steps);
       use(Panel{data, static_cast<int64_t>(end - begin) * kLanes * Isa::kPair, columns, key}, &ahead);
     }

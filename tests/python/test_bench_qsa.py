@@ -34,6 +34,10 @@ def test_bench_of_token_lists():
     # The first 67 rows list all of their prefix.
     line = bench("qsa-prefill", "--no-peers", "--seq", "67", "--rows", "67")
     assert line["gflop"] == pytest.approx(67 * 68 / 2 * 6 * 4 * 32 / 1e9, rel=1e-3)
+    for name in ("qsa-prefill", "qsa-decode"):
+        line = bench(name, "--no-peers", "--layout", "packed", "--page-size", "8")
+        assert line["shape"]["layout"] == "packed"
+        assert line["check"]["max_err_over_bound"] <= 1
     for page in ("8", "3", "256"):
         line = bench("qsa-decode", "--no-peers", "--page-size", page, "--rows", "2")
         assert line["ceiling"]["kind"] == "gather"

@@ -9,6 +9,7 @@ from qsa import Index
 from qsa_tokens import Tokens
 from tensors import DTYPES, KINDS, as_kind, same_bits, to_torch
 from tessera.check.bounds import LOG_BOUND, out_share, share
+from tessera.check.data import packed_keys, packed_values
 
 VARIANTS = [name for name, entry in tessera.info()["variants"].items() if entry["available"]]
 PAGE_SIZES = [1, 3, 16, 24, 64]
@@ -60,6 +61,43 @@ def test_the_form_changes_no_bit(dtype, variant):
                 assert same_bits(attend(q, *keys, lists, **options, page_size=size, num_requests=4), want), size
         slots = attend(p.q, p.k, p.v, selected_kv_indices=p.slots())
         assert same_bits(slots, want)
+
+
+def packed_pages(cache, values, tokens):
+    """Pages [P, ps, H, D] in the packed layout, in pages of `tokens`."""
+    rows = np.ascontiguousarray(cache).reshape(-1, tokens, *cache.shape[2:]).swapaxes(1, 2)
+    return (packed_values if values else packed_keys)(rows)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_packed_pages_change_no_bit(dtype, variant):
+    runs = np.arange(96, dtype=np.int32) % 32 + np.arange(96, dtype=np.int32) // 48 * 40
+    for p in (Tokens(dtype, d=32, dv=16), Tokens(dtype, d=15, dv=9), Tokens(dtype, d=32, dv=16, width=96)):
+        if p.lists.shape[1] == 96:
+            p.lists[:] = runs  # of four and more
+        with tessera.testing.force_variant(variant):
+            want, want_lse = attend(*p.inputs, **p.options, return_lse=True)
+            for size, tokens in ((16, 4), (16, 16), (24, 8), (3, 1), (3, 3), (64, 4)):
+                (q, k, v, lists), options = p.in_pages(size)
+                caches = packed_pages(k, False, tokens), packed_pages(v, True, tokens)
+                out, lse = attend(q, *caches, lists, **options, page_size=size, return_lse=True)
+                assert same_bits(out, want), (size, tokens)
+                assert same_bits(lse, want_lse), (size, tokens)
+                exact = attend(q, *caches, lists, **options, page_size=size, backend="reference")
+                assert same_bits(exact, attend(*p.inputs, **p.options, backend="reference"))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_it_reads_what_pack_kv_blocks_and_append_kv_write(dtype):
+    p = Tokens(dtype, rows=(5,), keys=(96,), d=32, dv=16, width=96)
+    want = attend(*p.inputs, **p.options)
+    k, v, table = tessera.pack_kv_blocks(p.k[None], p.v[None], page_size=4)
+    assert same_bits(attend(p.q, k, v, p.lists, block_table=table), want)
+    assert same_bits(attend(p.q, k, v, p.lists, block_table=np.zeros((1, 1), np.int32), page_size=96), want)
+    caches = [np.zeros_like(x) for x in (k, v)]
+    tessera.append_kv(p.k, p.v, np.arange(96, dtype=np.int32), *caches)
+    assert same_bits(attend(p.q, *caches, selected_kv_indices=p.slots()), want)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

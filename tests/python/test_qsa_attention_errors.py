@@ -123,6 +123,13 @@ def test_pages_and_requests_have_to_agree():
     inputs, options = p.in_pages(16)
     with pytest.raises(ValueError, match=r"page_size is 8; expected 16 \(ps of key\)"):
         attend(*inputs, **options, page_size=8)
+    packed = np.zeros((24, 2, 16, 4, 1), np.float32), np.zeros((24, 2, 4, 8, 1), np.float32)
+    with pytest.raises(ValueError, match=r"page_size is 6; expected a multiple of 4 \(ps of key\)"):
+        attend(p.q, *packed, p.lists, **options, page_size=6)
+    with pytest.raises(ValueError, match="key has 5 axes, as in the packed layout, and no block_table; expected one"):
+        attend(p.q, *packed, p.lists, cu_seqlens_q=p.cu_q)
+    with pytest.raises(ValueError, match="value has 4; both are expected in one layout"):
+        attend(p.q, packed[0], inputs[2], p.lists, **options)
     with pytest.raises(ValueError, match=r"num_requests is 5; expected 4 \(B of block_table\)"):
         attend(*inputs, **options, num_requests=5)
     inputs, options = p.batch()

@@ -21,10 +21,15 @@ QSA |= {"seq": 65536, "heads_q": 24, "heads_kv": 2, "dim": 256, "block": 4, "top
 CHUNK_ROWS = 32  # whose keys the peer gathers at a time
 
 
-class Cache:
-    """Keys and values: [B, Sk, Hkv, D], or pages [P, ps, Hkv, D] in random order."""
+PACKED_TOKENS = 4  # of a page in the packed layout
 
-    def __init__(self, rng: np.random.Generator, s: dict[str, int], dtype: str, page_size: int | None) -> None:
+
+class Cache:
+    """Keys and values: [B, Sk, Hkv, D], or pages [P, ps, Hkv, D] in random order; or the same numbers as packed pages."""
+
+    def __init__(
+        self, rng: np.random.Generator, s: dict[str, int], dtype: str, page_size: int | None, packed: bool = False
+    ) -> None:
         self.size = page_size or s["Sk"]
         pages = -(-s["Sk"] // self.size)
         shape = s["B"] * pages, self.size, s["Hkv"], s["D"]
@@ -34,6 +39,20 @@ class Cache:
         if page_size:
             self.table = rng.permutation(s["B"] * pages).astype(np.int32).reshape(s["B"], pages)
             self.options["block_table"] = self.table
+        self.given = self._packed() if packed else (self.k, self.v)
+        self.packed = packed
+
+    def _packed(self) -> tuple[np.ndarray, np.ndarray]:
+        """The same memory, read as pages of four tokens."""
+        heads, dim = self.k.shape[2:]
+        n, e = PACKED_TOKENS, 4 // self.k.itemsize
+        if self.size % n or dim % e:
+            raise ValueError(
+                f"--layout packed is measured where pages have a multiple of {n} tokens and --dim is one of {e}; they are"
+                f" {self.size} and {dim}"
+            )
+        self.options |= {"block_table": self.table, "page_size": self.size}
+        return self.k.reshape(-1, heads, dim // e, n, e), self.v.reshape(-1, heads, n // e, dim, e)
 
     def slots(self, request: Any, token: Any) -> Any:
         """Rows of the memory that hold tokens."""
@@ -41,9 +60,13 @@ class Cache:
 
     def rows(self, request: int, tokens: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Keys and values [tokens, Hkv, D] of one request."""
-        k, v = (x.reshape(-1, *x.shape[2:]) for x in (self.k, self.v))
         slots = self.slots(request, tokens)
-        return k[slots], v[slots]
+        if not self.packed:
+            k, v = (x.reshape(-1, *x.shape[2:]) for x in (self.k, self.v))
+            return k[slots], v[slots]
+        k, v = self.given
+        (page, slot), e = divmod(slots, PACKED_TOKENS), k.shape[-1]
+        return k[page, :, :, slot].reshape(slots.size, *self.k.shape[2:]), v[page, :, slot // e, :, slot % e]
 
 
 def block_lists(rng: np.random.Generator, s: dict[str, int], positions: np.ndarray, overlap: float) -> np.ndarray:
@@ -67,14 +90,14 @@ def attention_share(case: Any, b: int, t: int, tokens: np.ndarray) -> float:
 class _TokenAttention(Case):
     lists: list[np.ndarray]  # int32 [B, Sq, W] of tokens; calls take turns with them
 
-    def __init__(self, dtype: str, rows: int, overlap: float, page_size: int | None, **sizes: Any) -> None:
+    def __init__(self, dtype: str, rows: int, overlap: float, page_size: int | None, layout: str, **sizes: Any) -> None:
         self.dtype, self.turn = dtype, 0
         s = model_shape(**sizes, rows=rows, block_q=1)
-        self.shape = s | {"overlap": overlap} | ({"page": page_size} if page_size else {})
+        self.shape = s | {"overlap": overlap, "layout": layout} | ({"page": page_size} if page_size else {})
         self.rng = np.random.default_rng(0)
         self.positions = np.arange(s["Sk"] - s["Sq"], s["Sk"])
         self.q = normal(self.rng, (s["B"], s["Sq"], s["Hq"], s["D"]), dtype)
-        self.cache = Cache(self.rng, s, dtype, page_size)
+        self.cache = Cache(self.rng, s, dtype, page_size, layout == "packed")
         self.out = np.zeros_like(self.q)  # touched: a page fault per page of output would be timed otherwise
         where = np.broadcast_to(self.positions.astype(np.int32), (s["B"], s["Sq"]))
         self.options = {"query_positions": where, "out": self.out, **self.cache.options}
@@ -98,7 +121,7 @@ class _TokenAttention(Case):
 
     @property
     def inputs(self) -> tuple[np.ndarray, ...]:
-        return self.q, self.cache.k, self.cache.v
+        return self.q, *self.cache.given
 
     def peers(self) -> dict[str, Peer]:
         rows = self.shape["Sq"]
@@ -144,7 +167,7 @@ class QsaPrefill(_TokenAttention):
     name = "qsa-prefill"
     help = "attention over selected tokens, a list per token for all heads"
     bound = "compute"
-    defaults = QSA | {"overlap": 0.9, "page_size": None}
+    defaults = QSA | {"overlap": 0.9, "page_size": None, "layout": "rowmajor"}
 
     def __init__(self, seq: int, rows: int | None, **options: Any) -> None:
         super().__init__(seq=seq, rows=rows or min(seq, 512), **options)
@@ -158,7 +181,7 @@ class QsaDecode(_TokenAttention):
     name = "qsa-decode"
     help = "the same for one row per request, keys in pages"
     bound = "gather"
-    defaults = QSA | {"rows": 1, "batch": 32, "overlap": 0.9, "page_size": 256}
+    defaults = QSA | {"rows": 1, "batch": 32, "overlap": 0.9, "page_size": 256, "layout": "rowmajor"}
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)

@@ -12,7 +12,7 @@ import numpy as np
 import tessera
 from tessera.check.bounds import EPSILON, LOG_BOUND, half_ulp, out_share, share
 from tessera.check.case import Case
-from tessera.check.data import BAD_IDS, GROUPS, Pages, normal, with_gaps
+from tessera.check.data import BAD_IDS, GROUPS, Pages, normal, packed_keys, packed_values, with_gaps
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,7 @@ class Tokens:
     dim_v: int = 64
     width: int = 60
     page_size: int | None = None
+    packed_layout: int | None = None  # tokens of a packed page, of which some make page_size
     batch: bool = False  # of keys; else, and not in pages, they are packed
     slots: bool = False  # ids are rows of packed keys
     blocks: bool = False  # lists of four-token blocks and the tail
@@ -58,6 +59,13 @@ TOKEN_SHAPES = [
     *(Tokens(f"gate of {n}, many rows", rows=(90,), keys=(120,), dim=24, dim_v=40, gate=n) for n in ("heads", "f32")),
     Tokens("gate, split", rows=(1, 1), keys=(900, 700), width=800, gate="features", splits=5),
     Tokens("rows in any order", mapped=True, page_size=16),
+    Tokens("packed layout, model", rows=(3, 1), keys=(2600, 300), group=12, dim=256, dim_v=256, width=2051, page_size=64,
+           packed_layout=4, blocks=True, gate="features"),
+    *(Tokens(f"packed layout, {n} of {size}", page_size=size, packed_layout=n, blocks=blocks, gaps=n == 16, bad_pages=n == 8)
+      for n, size, blocks in ((4, 16, True), (4, 16, False), (4, 4, True), (8, 24, True), (16, 16, True), (3, 3, False))),
+    Tokens("packed layout, odd dims", dim=71, dim_v=9, group=3, page_size=16, packed_layout=4, blocks=True),
+    Tokens("packed layout, split", rows=(2,), keys=(1500,), width=1103, splits=3, page_size=48, packed_layout=4, blocks=True),
+    Tokens("packed layout, slots", slots=True, packed_layout=4),
     Tokens("bad pages", page_size=8, bad_pages=True),
     Tokens("no valid id", invalid_only=True, gate="features"),
     Tokens("no key", keys=(0, 0, 0, 0), page_size=8),
@@ -81,6 +89,21 @@ def _lists(rng: np.random.Generator, s: Tokens, request: np.ndarray, position: n
         ids = np.concatenate([(4 * chosen[:, None] + np.arange(4)).reshape(-1), np.arange(4 * complete, at + 1)])
         row[: ids.size] = ids
     return lists
+
+
+def _packed(k: np.ndarray, v: np.ndarray, s: Tokens) -> tuple[np.ndarray, np.ndarray]:
+    """[..., tokens, heads, dim] in packed pages of s.packed_layout tokens; heads outside pages where there are gaps."""
+    n = s.packed_layout
+
+    def pages(x: np.ndarray) -> np.ndarray:
+        rows = x.reshape(-1, *x.shape[-2:])
+        rows = np.concatenate([rows, np.full((-len(rows) % n, *rows.shape[1:]), np.nan, x.dtype)])
+        return rows.reshape(-1, n, *rows.shape[1:]).swapaxes(1, 2)
+
+    def strided(x: np.ndarray) -> np.ndarray:
+        return x.swapaxes(0, 1).copy().swapaxes(0, 1) if s.gaps else x
+
+    return strided(packed_keys(pages(k))), strided(packed_values(pages(v)))
 
 
 def _inputs(s: Tokens, dtype: str) -> tuple[tuple[np.ndarray, ...], dict[str, Any]]:
@@ -149,7 +172,9 @@ def _case(s: Tokens, dtype: str) -> Case:
         want, want_lse, spread = truth
         return max(out_share(result[0], want, spread, dtype), share(result[1], want_lse, LOG_BOUND[dtype]))
 
-    return Case(s.name, functools.partial(tessera.qsa_sparse_attention, q, k, v, **named), truth, judge)
+    caches = _packed(k, v, s) if s.packed_layout else (k, v)
+    call = functools.partial(tessera.qsa_sparse_attention, q, *caches, page_size=s.page_size, **named)
+    return Case(s.name, call, truth, judge)
 
 
 def qsa_sparse_attention(dtype: str) -> Iterator[Case]:

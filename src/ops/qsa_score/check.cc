@@ -75,7 +75,8 @@ void check_pages(const Names& names, const tessera_tensor& k, const tessera_tens
   c->tensor(names.table, table, "[B, max_pages]", {2}, {TESSERA_I32});
   if (!c->ok()) return;
   p->k = {k.data, 0, k.stride[0], k.stride[1], 0};
-  p->pages = {static_cast<const int32_t*>(table.data), table.stride[0], table.stride[1], k.shape[0], k.shape[1], false};
+  p->pages = {
+      static_cast<const int32_t*>(table.data), table.stride[0], table.stride[1], k.shape[0], k.shape[1], false, 1};
   p->rows.requests = table.shape[0];
   if (__builtin_mul_overflow(table.shape[1], k.shape[1], &p->keys)) p->keys = INT64_MAX;
 }

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "core/check.h"
+#include "core/packed_layout.h"
 
 namespace tessera::token_attn {
 namespace {
@@ -22,14 +23,27 @@ Form form_of(const Args& a) {
   return given(a.cu_seqlens_k) ? Form::kPacked : Form::kBatch;
 }
 
-const char* key_axes(Form form, bool values) {
+// Keys and values are pages in the packed layout.
+bool has_units(const Args& a) { return a.k.ndim == 5; }
+int64_t page_tokens(const Args& a) { return a.k.shape[has_units(a) ? 3 : 1]; }
+
+const char* key_axes(Form form, bool units) {
   switch (form) {
-    case Form::kBatch: return values ? "[B, Sk, Hkv, Dv]" : "[B, Sk, Hkv, D]";
-    case Form::kPacked: return values ? "[total_k, Hkv, Dv]" : "[total_k, Hkv, D]";
-    case Form::kPaged: return values ? "[P, ps, Hkv, Dv]" : "[P, ps, Hkv, D]";
+    case Form::kBatch: return "[B, Sk, Hkv, D]";
+    case Form::kPacked: return "[total_k, Hkv, D]";
+    case Form::kPaged: return units ? "[P, Hkv, ceil(D/e), ps, e]" : "[P, ps, Hkv, D]";
     case Form::kPhysical: break;
   }
-  return values ? "[slots, Hkv, Dv]" : "[slots, Hkv, D]";
+  return units ? "[P, Hkv, ceil(D/e), ps, e]" : "[slots, Hkv, D]";
+}
+const char* value_axes(Form form, bool units) {
+  switch (form) {
+    case Form::kBatch: return "[B, Sk, Hkv, Dv]";
+    case Form::kPacked: return "[total_k, Hkv, Dv]";
+    case Form::kPaged: return units ? "[P, Hkv, ceil(ps/e), Dv, e]" : "[P, ps, Hkv, Dv]";
+    case Form::kPhysical: break;
+  }
+  return units ? "[P, Hkv, ceil(ps/e), Dv, e]" : "[slots, Hkv, Dv]";
 }
 
 bool is_packed(const Args& a) { return a.q.ndim == 3; }
@@ -40,25 +54,46 @@ View view_of(const tessera_tensor& t, bool packed) {
   return {row_strides(t, packed), t.stride[rows], t.ndim > rows + 1 ? t.stride[rows + 1] : 0};
 }
 
-// q, k and v.
-void check_inputs(const Args& a, Form form, Checker* c, Problem* p) {
-  const bool rank_3 = form == Form::kPacked || form == Form::kPhysical;
+// Ranks and dtypes of q, k and v, and the axes that k and v share.
+void check_tensors(const Args& a, Form form, Checker* c) {
   c->tensor("query", a.q, "[B, Q, Hq, D] or [total_q, Hq, D]", {3, 4}, kFloats);
-  c->tensor("key", a.k, key_axes(form, false), {rank_3 ? 3 : 4}, kFloats);
-  c->tensor("value", a.v, key_axes(form, true), {rank_3 ? 3 : 4}, kFloats);
+  const bool units = has_units(a) && (form == Form::kPaged || form == Form::kPhysical);
+  c->require(!has_units(a) || units, [&] {
+    return invalid(std::string("key has 5 axes, as in the packed layout, and no block_table") +
+                   (form == Form::kPacked ? "; cu_seqlens_k is for keys of 3 axes" : "; expected one"));
+  });
+  c->require(!units || !given(a.v) || a.v.ndim == 5, [&] {
+    return invalid("key has 5 axes, as in the packed layout, and value has " + std::to_string(a.v.ndim) +
+                   "; both are expected in one layout");
+  });
+  const int rank = units ? 5 : form == Form::kPacked || form == Form::kPhysical ? 3 : 4;
+  c->tensor("key", a.k, key_axes(form, units), {rank}, kFloats);
+  c->tensor("value", a.v, value_axes(form, units), {rank}, kFloats);
   c->same_dtype("key", a.k, "query", a.q);
   c->same_dtype("value", a.v, "query", a.q);
   c->unit_feature("query", a.q);
+  if (!c->ok()) return;
+  const int64_t dim = a.q.shape[a.q.ndim - 1];
+  if (units) {
+    check_packed_keys("key", a.k, dim, "ceil(D/e), D of query", c);
+    for (int i = 0; i < 2; ++i) c->axis("value", a.v, i, a.k.shape[i], "as key");
+    check_packed_values("value", a.v, page_tokens(a), "ceil(ps/e), ps of key", c);
+    return;
+  }
   c->unit_feature("key", a.k);
   c->unit_feature("value", a.v);
+  for (int i = 0; i + 1 < rank; ++i) c->axis("value", a.v, i, a.k.shape[i], "as key");
+  c->axis("key", a.k, rank - 1, dim, "D of query");
+}
+
+void check_inputs(const Args& a, Form form, Checker* c, Problem* p) {
+  check_tensors(a, form, c);
   if (!c->ok()) return;
   const int last = a.k.ndim - 1;
-  for (int i = 0; i < last; ++i) c->axis("value", a.v, i, a.k.shape[i], "as key");
   p->dim = a.q.shape[a.q.ndim - 1];
-  p->dim_v = a.v.shape[last];
-  p->kv_heads = a.k.shape[last - 1];
+  p->dim_v = a.v.shape[has_units(a) ? 3 : last];
+  p->kv_heads = a.k.shape[has_units(a) ? 1 : last - 1];
   const int64_t heads = a.q.shape[a.q.ndim - 2];
-  c->axis("key", a.k, last, p->dim, "D of query");
   c->require(heads > 0 && p->kv_heads > 0 && heads % p->kv_heads == 0, [&] {
     return invalid("query has " + std::to_string(heads) + " heads and key has " + std::to_string(p->kv_heads) +
                    "; expected a positive multiple");
@@ -81,6 +116,7 @@ void check_inputs(const Args& a, Form form, Checker* c, Problem* p) {
 
 KeyView key_view(Form form, const tessera_tensor& t) {
   const int64_t* s = t.stride;
+  if (t.ndim == 5) return {t.data, 0, s[0], s[2], s[1]};
   switch (form) {
     case Form::kBatch: return {t.data, s[0], 0, s[1], s[2]};
     case Form::kPaged: return {t.data, 0, s[0], s[1], s[2]};
@@ -98,6 +134,21 @@ void check_ints(const char* name, const tessera_tensor& t, const char* axes, int
   *to = {static_cast<const int32_t*>(t.data), t.stride[0]};
 }
 
+// Pages of either layout, with or without a table; p->keys becomes what the table has room for.
+void check_pages(const Args& a, Checker* c, Problem* p) {
+  const tessera_tensor& t = a.page_table;
+  const int64_t pages = a.k.shape[0], tokens = page_tokens(a);
+  p->pages = {static_cast<const int32_t*>(t.data), t.stride[0], t.stride[1], pages, tokens, has_units(a), 1};
+  const int64_t size = a.page_size == 0 ? tokens : a.page_size;
+  c->require(size == tokens || (has_units(a) && tokens > 0 && size > 0 && size % tokens == 0), [&] {
+    return invalid("page_size is " + std::to_string(size) + "; expected " + (has_units(a) ? "a multiple of " : "") +
+                   std::to_string(tokens) + " (ps of key)");
+  });
+  if (!c->ok() || tokens == 0) return;
+  p->pages.span = std::min<int64_t>(size / tokens, INT32_MAX);
+  if (__builtin_mul_overflow(given(t) ? t.shape[1] : pages, size, &p->keys)) p->keys = INT64_MAX;
+}
+
 // Which keys each request has.
 void check_keys(const Args& a, Form form, Checker* c, Problem* p) {
   p->k = key_view(form, a.k);
@@ -107,15 +158,17 @@ void check_keys(const Args& a, Form form, Checker* c, Problem* p) {
   p->physical = form == Form::kPhysical;
   c->require(form != Form::kPaged || !given(a.cu_seqlens_k),
              [] { return invalid("cu_seqlens_k is for packed keys; block_table is for paged ones"); });
+  c->require(form == Form::kPaged || a.page_size == 0,
+             [] { return invalid("page_size is for keys in pages; block_table is missing"); });
   if (p->physical) {
     p->rows.requests = 1;
+    if (has_units(a)) check_pages(a, c, p);
   } else if (form == Form::kPaged) {
     const tessera_tensor& t = a.page_table;
     c->tensor("block_table", t, "[B, max_pages]", {2}, {TESSERA_I32});
     if (!c->ok()) return;
     p->rows.requests = t.shape[0];
-    p->pages = {static_cast<const int32_t*>(t.data), t.stride[0], t.stride[1], a.k.shape[0], a.k.shape[1], false};
-    if (__builtin_mul_overflow(t.shape[1], a.k.shape[1], &p->keys)) p->keys = INT64_MAX;
+    check_pages(a, c, p);
   } else if (form == Form::kPacked) {
     c->tensor("cu_seqlens_k", a.cu_seqlens_k, "[B + 1]", {1}, {TESSERA_I32});
     c->require(!c->ok() || a.cu_seqlens_k.shape[0] > 0,

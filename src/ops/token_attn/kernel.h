@@ -8,6 +8,8 @@
 //               are fetched, line by line
 // A token is looked up once for all KV heads, and its keys and values of all heads lie together in memory, so the heads of
 // a token tile follow each other. AVX2, G = 12, D = 256: packing 128 keys takes a third of the time of multiplying them.
+// Pages in the packed layout are read in place by fours: where a tile's tokens are runs of 4 from one page, keys need no
+// transposing and two values are one load. A tile that has any other token is copied to rows first.
 // Bytes: 2 (D + Dv) a token and KV head in 16 bits, against 4 G D FLOP: 12 FLOP a byte.
 #ifndef TESSERA_OPS_TOKEN_ATTN_KERNEL_H_
 #define TESSERA_OPS_TOKEN_ATTN_KERNEL_H_
@@ -31,11 +33,13 @@ struct TokenAttn {
   using operand = typename Isa::operand;
   using vec = typename Isa::vec;
   using P = Panels<Isa>;
+  using Ahead = PiecesAhead<Isa>;
   using S = TileScores<Isa, In>;
   using V = GatherValues<Isa, In>;
   using Softmax = OnlineSoftmax<Isa, kExact>;
   using Part = typename Softmax::Part;
   static constexpr int kLanes = Isa::kLanes;
+  static constexpr int kE = kPackedElements<In>;
 
   const Problem& p;
   const Plan& plan;
@@ -71,6 +75,7 @@ struct TokenAttn {
     const In* k[kTokenTile];
     const In* v[kTokenTile];
     int count = 0;
+    bool in_place = true;  // no copy is needed
   };
 
   // The next n tokens of the list, of KV head 0. They exist: the row's count says so.
@@ -79,16 +84,58 @@ struct TokenAttn {
     const In* const v = static_cast<const In*>(p.v.data);
     tokens->count = 0;
     while (tokens->count < n && advance(cursor)) {
-      tokens->k[tokens->count] = k + offset_of(*cursor, p.k);
-      tokens->v[tokens->count++] = v + offset_of(*cursor, p.v);
+      tokens->k[tokens->count] = k + key_at<In>(*cursor);
+      tokens->v[tokens->count++] = v + value_at<In>(*cursor);
     }
+    tokens->in_place = !p.pages.packed || are_quads(*tokens);
+  }
+  // Whether they are runs of 4 whose keys lie side by side and whose values are pairs.
+  bool are_quads(const Tokens& tokens) const {
+    if (tokens.count % 4 != 0 || p.dim % kE != 0 || (kE > 1 && p.dim_v % kLanes != 0)) return false;
+    for (int i = 0; i < tokens.count; i += 4) {
+      const In* const* const k = tokens.k + i;
+      const In* const* const v = tokens.v + i;
+      const bool run = k[1] == k[0] + kE && k[2] == k[0] + 2 * kE && k[3] == k[0] + 3 * kE;
+      const bool pairs = kE == 1 || (v[1] == v[0] + 1 && v[3] == v[2] + 1);
+      if (!run || !pairs) return false;
+    }
+    return true;
   }
   void of_head(const Tokens& tokens, int64_t head, Tokens* to) const {
     to->count = tokens.count;
+    to->in_place = tokens.in_place;
     for (int i = 0; i < tokens.count; ++i) {
       to->k[i] = tokens.k[i] + head * p.k.head;
       to->v[i] = tokens.v[i] + head * p.v.head;
     }
+  }
+
+  // Tokens of the packed layout as rows.
+  void copy_rows(const Tokens& tokens, Tokens* to) const {
+    const int64_t step = p.dim + p.dim_v;
+    to->count = tokens.count;
+    for (int i = 0; i < tokens.count; ++i) {
+      In* const features = at<In>(plan.scratch.copied) + i * step;
+      copy_key_units(tokens.k[i], p.k.token, 1, p.dim, features, step);
+      for (int64_t d = 0; d < p.dim_v; ++d) features[p.dim + d] = tokens.v[i][d * kE];
+      to->k[i] = features;
+      to->v[i] = features + p.dim;
+    }
+  }
+
+  // What tokens have in memory: keys and values row by row, or by fours and by pairs. Of keys in the packed layout that lie
+  // in lines with those of other tokens, nothing.
+  void fetch(const Tokens& tokens, Ahead* ahead) const {
+    const bool packed = p.pages.packed;
+    const bool by_fours = p.k.token == 4 * kE;
+    const int keys = packed && tokens.in_place ? 4 : 1;
+    const int values = packed && tokens.in_place ? kE : 1;
+    const int64_t element = static_cast<int64_t>(sizeof(In));
+    const int64_t key_bytes = !packed ? p.dim : by_fours ? 4 * p.dim : 0;
+    const auto* const k = reinterpret_cast<const char* const*>(tokens.k);
+    const auto* const v = reinterpret_cast<const char* const*>(tokens.v);
+    ahead->pieces[0] = {k, keys, tokens.count / keys, key_bytes * element};
+    ahead->pieces[1] = {v, values, tokens.count / values, p.dim_v * (packed ? kE : 1) * element};
   }
 
   // ---- Rows of q, one for each head of the task ---------------------------------------------------------------------
@@ -156,7 +203,7 @@ struct TokenAttn {
     int which = 0;
     if (done < end) take(&cursor, piece(done), &tokens[0]);
     of_head(tokens[0], task.head, &now);
-    while (done < end) {
+    while (done < end && tokens[which].count > 0) {  // a list that is written to meanwhile may run out of tokens
       done += tokens[which].count;
       tokens[1 - which].count = 0;
       if (done < end) take(&cursor, piece(done), &tokens[1 - which]);
@@ -173,9 +220,15 @@ struct TokenAttn {
   }
 
   // The rows of q of one KV head, [first, first + G) of the task's.
-  void attend_head(const Tokens& tokens, const Tokens& next, int64_t first) const {
-    const typename S::Keys keys = {tokens.k, tokens.count, 0, nullptr, 0};
-    typename V::Call values = {tokens.v, tokens.count, {}};
+  void attend_head(const Tokens& given, const Tokens& next, int64_t first) const {
+    Tokens copied;
+    if (!given.in_place) copy_rows(given, &copied);
+    const Tokens& tokens = given.in_place ? given : copied;
+    const bool quads = p.pages.packed && given.in_place;
+    const typename S::Keys keys = {tokens.k, tokens.count, 0, nullptr, 0, quads ? p.k.token : 0};
+    Ahead ahead;
+    fetch(next, &ahead);
+    const typename V::Call values = {tokens.v, tokens.count, quads && kE > 1, &ahead};
     for (int64_t begin = 0; begin < p.group; begin += kGroupRows) {
       const int n = static_cast<int>(p.group - begin < kGroupRows ? p.group - begin : kGroupRows);
       const operand* q[kGroupRows];
@@ -195,14 +248,8 @@ struct TokenAttn {
         Softmax::step(scores[i], const_cast<operand*>(probs[i]), tokens.count, P::vecs(tokens.count), factor,
                       state(first + begin + i), o_vecs);
       }
-      if (begin == 0) values.next[0] = rows_ahead(next.k, next.count, p.dim);
-      if (begin == 0) values.next[1] = rows_ahead(next.v, next.count, p.dim_v);
       V::add(values, static_cast<int>(p.dim_v), n, probs, o);
-      values.next[0] = values.next[1] = {};
     }
-  }
-  static NextRows rows_ahead(const In* const* rows, int count, int64_t dim) {
-    return {reinterpret_cast<const char* const*>(rows), count, dim * static_cast<int64_t>(sizeof(In))};
   }
 
   // ---- Output -------------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/check.h"
 #include "ops/layout.h"
 #include "ops/token_attn/dense.h"
 
@@ -50,6 +51,7 @@ Plan make_plan(const Problem& p, const Kernel& kernel, bool whole, int workers) 
   s.scores = scratch.add(kGroupRows * kTokenTile, sizeof(float));
   s.probs = kernel.pair == 1 ? s.scores : scratch.add(kGroupRows * kTokenTile, operand);
   s.packed = scratch.add(kTokenTile * ceil_div(p.dim, kernel.pair), 4);
+  s.copied = scratch.add(p.pages.packed ? kTokenTile * (p.dim + p.dim_v) : 0, dtype_size(p.dtype));
   s.bytes = scratch.bytes();
 
   Layout workspace;

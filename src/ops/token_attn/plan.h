@@ -39,6 +39,7 @@ struct Scratch {
   size_t scores;  // f32 [kGroupRows][kTokenTile]
   size_t probs;   // operand [kGroupRows][kTokenTile]; aliases scores where an operand is an f32
   size_t packed;  // keys of a token tile
+  size_t copied;  // elements [kTokenTile][D + Dv]; only for pages in the packed layout
   size_t bytes;
 };
 

@@ -117,6 +117,7 @@ Status explain(const Problem& checked, const tessera_context& given, std::string
   *text += "dense rows: " + number(dense) + " in " + number(p.runs) + " runs, by block attention\n";
   *text += "lists: up to " + number(p.longest) + " tokens, in up to " + number(plan.chunks) + " chunks" +
            (p.splits == 0 ? " of " + number(kChunkTokens) : std::string(" as asked for")) + "\n";
+  if (p.pages.packed) *text += "keys: packed pages of " + number(p.pages.page_size) + " tokens, runs of 4 in place\n";
   *text += "tasks: " + number(plan.tasks) +
            (plan.split ? ", a chunk of a row and " + number(plan.task_heads) + " KV heads each, then merged"
                        : ", " + number(kTaskRows) + " rows each") +

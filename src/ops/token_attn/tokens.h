@@ -5,11 +5,14 @@
 
 #include <stdint.h>
 
+#include "core/packed_layout.h"
 #include "ops/token_attn/problem.h"
 
 namespace tessera::token_attn {
 
 // ---- Static, so that files built with ISA flags keep their own copies ----
+
+static inline bool paged(const Problem& p) { return p.pages.table != nullptr || p.pages.packed; }
 
 // Walks the ids of a row that count, in the order of the list.
 struct TokenCursor {
@@ -36,7 +39,7 @@ static inline bool advance(TokenCursor* c) {
     if (id == c->id + 1 && c->run > 0) {
       --c->run;
       ++c->slot;
-    } else if (p.pages.table == nullptr) {
+    } else if (!paged(p)) {
       c->page = 0;
       c->slot = c->row.key + id;
       c->run = INT64_MAX;
@@ -54,10 +57,19 @@ static inline bool advance(TokenCursor* c) {
   return false;
 }
 
-// Where the cursor's token lies in k or v, for head 0.
-static inline int64_t offset_of(const TokenCursor& c, const KeyView& view) {
-  const int64_t request = c.p.pages.table == nullptr ? c.row.request : 0;
-  return request * view.request + c.page * view.page + c.slot * view.token;
+// Where the cursor's token lies in k or v, for head 0: its first feature.
+template <class In>
+static inline int64_t key_at(const TokenCursor& c) {
+  const KeyView& k = c.p.k;
+  if (c.p.pages.packed) return c.page * k.page + c.slot * kPackedElements<In>;
+  return c.row.request * k.request + c.page * k.page + c.slot * k.token;
+}
+template <class In>
+static inline int64_t value_at(const TokenCursor& c) {
+  constexpr int kE = kPackedElements<In>;
+  const KeyView& v = c.p.v;
+  if (c.p.pages.packed) return c.page * v.page + c.slot / kE * v.token + c.slot % kE;
+  return c.row.request * v.request + c.page * v.page + c.slot * v.token;
 }
 
 static inline int64_t count_tokens(const Problem& p, int64_t r) {
