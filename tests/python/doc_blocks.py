@@ -29,7 +29,6 @@ BLOCK = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 CUT = {"c", "cpp", "cmake"}
-OF_BENCH = {"cases", "threads", "variant", "runs", "peers", "peer_seconds", "as_json"}  # and of no case
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,9 +79,12 @@ def commands(block: Block) -> list[list[str]]:
     if prompted := re.findall(r"^\s*\$ (.*)$", code, re.MULTILINE):
         code = "\n".join(prompted)
     code = re.sub(r"\$\([^)]*\)", "", code)  # what another command says
+    code = re.sub(r"for (\w+) in (\S+)[^;]*; do (.*); done", lambda loop: loop[3].replace(f"${loop[1]}", loop[2]), code)
     found = []
     for line in code.splitlines():
-        words = shlex.split(line, comments=True)
+        lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
+        lexer.whitespace_split = True
+        words = list(lexer)
         while words:
             end = next((i for i, word in enumerate(words) if word in ("&&", "|", ";")), len(words))
             found.append(words[:end])
@@ -101,7 +103,7 @@ def check(words: list[str]) -> None:
     """Raises AssertionError or click.UsageError where a command would not be understood."""
     while words and re.fullmatch(r"\w+=.*", words[0]):
         words = words[1:]
-    cut = next((i for i, word in enumerate(words) if re.fullmatch(r"\d?>>?", word)), len(words))
+    cut = next((i for i, word in enumerate(words) if re.fullmatch(r">>?|<", word)), len(words))
     name, *rest = words[:cut]
     name = name.removeprefix(".venv/bin/")
     assert name in CHECKS, f"nothing is known of the command {name}; say `not run`, and why"
@@ -110,6 +112,8 @@ def check(words: list[str]) -> None:
 
 def _tessera(rest: list[str]) -> None:
     name, *options = rest
+    if name in ("--help", "--version", "COMMAND"):
+        return
     command = main.get_command(click.Context(main), name)
     assert command is not None, f"tessera has no command {name}"
     for word in options:
@@ -121,8 +125,9 @@ def _tessera(rest: list[str]) -> None:
         given = command.make_context(name, options).params
     except click.exceptions.Exit:  # --help
         return
+    of_cases = set().union(*(case.defaults for case in all_cases().values()))
+    sizes = {option for option, value in given.items() if option in of_cases and value is not None}
     for case in given["cases"] if name == "bench" else ():
-        sizes = {option for option, value in given.items() if option not in OF_BENCH and value is not None}
         foreign = sizes - set(all_cases()[case].defaults)
         assert not foreign, f"case {case} has no {', '.join(foreign)}"
 

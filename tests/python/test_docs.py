@@ -1,5 +1,6 @@
 """README and docs: that their code runs, their commands exist, their pictures are the library's, their reference is whole."""
 
+import json
 import re
 import runpy
 import shutil
@@ -12,7 +13,7 @@ import pytest
 import tessera
 from doc_blocks import PAGES, ROOT, Block, blocks, check, commands, inline_commands, text
 
-LANGUAGES = {"python", "cpp", "c", "console", "text"}
+LANGUAGES = {"python", "cpp", "c", "console", "json", "text"}
 LIBRARY = ROOT / "build/python/libtessera.a"
 INCLUDES = "#include <array>\n#include <cstdio>\n#include <vector>\n#include <tessera/tessera.hpp>\n"
 
@@ -34,9 +35,9 @@ def elsewhere(tmp_path, monkeypatch):
 def test_a_block_says_its_language(page):
     unknown = [str(block) for block in blocks(page) if not (block.language in LANGUAGES or block.reason or block.cut)]
     assert not unknown, f"expected one of {', '.join(sorted(LANGUAGES))}, or `not run` and why: {unknown}"
-    assert len(re.findall("^<!-- not run:", text(page), re.MULTILINE)) == len(
-        [block for block in blocks(page) if block.reason]
-    )
+    assert len(re.findall("^<!-- not run:", text(page), re.MULTILINE)) == len([b for b in blocks(page) if b.reason])
+    for block in blocks(page, "json"):
+        json.loads(block.code)
 
 
 @pytest.mark.parametrize("page", pages("python"))
