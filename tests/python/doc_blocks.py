@@ -119,8 +119,8 @@ def _tessera(rest: list[str]) -> None:
     for word in options:
         if re.fullmatch(r"\w+\.(jsonl?|txt)", word):
             Path(word).touch()  # a file that a reader would have
-    if not options:
-        return  # the command is spoken of
+    if not options or any(re.fullmatch(r"[A-Z]+(\.\.\.)?", word) for word in options):
+        return  # the command is spoken of, or what it takes is
     try:
         given = command.make_context(name, options).params
     except click.exceptions.Exit:  # --help
