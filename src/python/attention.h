@@ -9,8 +9,6 @@
 
 namespace tessera::python {
 
-inline Shape shape_of(const tessera_tensor& t) { return Shape(t.shape, t.shape + std::min(t.ndim, TESSERA_MAX_DIMS)); }
-
 inline Shape row_shape(const tessera_tensor& q) {
   Shape shape = shape_of(q);
   shape.pop_back();

@@ -158,7 +158,15 @@ Call::Output Call::new_output(const Shape& shape, const char* dtype_name) const 
   for (size_t i = 0; i < shape.size(); ++i) {
     PyTuple_SetItem(sizes.ptr(), static_cast<Py_ssize_t>(i), PyLong_FromLongLong(shape[i]));
   }
-  const nb::object object = makers().empty(like_, sizes, dtype_name);
+  nb::object object;
+  try {
+    object = makers().empty(like_, sizes, dtype_name);
+  } catch (nb::python_error& cause) {
+    const bool too_large =
+        cause.matches(PyExc_MemoryError) || cause.matches(PyExc_ValueError) || cause.matches(PyExc_RuntimeError);
+    if (!too_large) throw;
+    nb::raise_from(cause, PyExc_MemoryError, "%s: no memory for a result of shape %s", op_, shown(sizes).c_str());
+  }
   return {view_of(object, {op_, "result"}, kFloats, Access::kRead).tensor, object, false};
 }
 

@@ -4,6 +4,7 @@
 #ifndef TESSERA_PYTHON_CALL_H_
 #define TESSERA_PYTHON_CALL_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -18,6 +19,9 @@ constexpr char kI32[] = "int32";
 constexpr char kI8[] = "int8";
 
 using Shape = std::vector<int64_t>;
+
+// Of more axes than a tessera_tensor has room for, which every operator refuses, the first.
+inline Shape shape_of(const tessera_tensor& t) { return Shape(t.shape, t.shape + std::min(t.ndim, TESSERA_MAX_DIMS)); }
 
 // The variant that this thread's calls are forced to use; empty: none.
 std::string& forced_variant();

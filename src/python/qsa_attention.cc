@@ -37,12 +37,12 @@ Args tensor_inputs(Call& call, nb::handle query, nb::handle key, nb::handle valu
 
 void check_requests(const Call& call, nb::handle num_requests, const Args& args) {
   const bool paged = args.page_table.ndim != 0;
+  if (args.selected_kv_indices.ndim != 0 && !num_requests.is_none()) {
+    refuse(PyExc_ValueError, {call.op(), "num_requests"}, "and selected_kv_indices exclude each other");
+  }
   int64_t requests = args.k.shape[0];
   const char* what = "B of key";
-  if (args.selected_kv_indices.ndim != 0) {
-    requests = 1;
-    what = "selected_kv_indices knows no requests";
-  } else if (paged) {
+  if (paged) {
     requests = args.page_table.shape[0];
     what = "B of block_table";
   } else if (args.cu_seqlens_k.ndim != 0) {
@@ -62,11 +62,11 @@ void check_hint(Call& call, nb::handle block_indices, const Args& args) {
   }
   const tessera_tensor& tokens = args.token_indices;
   if (tokens.ndim == 0) refuse(PyExc_ValueError, hint, "needs the token_indices that were made of it");
-  bool alike = blocks.ndim == tokens.ndim;
-  for (int i = 0; alike && i + 1 < blocks.ndim; ++i) alike = blocks.shape[i] == tokens.shape[i];
-  if (!alike) refuse(PyExc_ValueError, hint, "has other rows than token_indices");
-  const int64_t count = blocks.shape[blocks.ndim - 1];
-  const int64_t width = tokens.shape[tokens.ndim - 1];
+  Shape rows = shape_of(blocks), token_rows = shape_of(tokens);
+  const int64_t count = rows.back(), width = token_rows.back();
+  rows.pop_back();
+  token_rows.pop_back();
+  if (rows != token_rows) refuse(PyExc_ValueError, hint, "has other rows than token_indices");
   if (count < 1 || count > kMostBlocks) {
     refuse(PyExc_ValueError, hint, "has " + std::to_string(count) + " blocks a row; expected 1 to 512");
   }

@@ -84,7 +84,10 @@ nb::object select(const char* op, bool tokens, nb::handle q_idx, nb::handle bloc
     refuse(PyExc_ValueError, {op, "budget"},
            "is " + std::to_string(count) + "; expected at least block_size " + std::to_string(block));
   }
-  const int64_t width = tokens ? args.topk * block + block - 1 : args.topk;
+  int64_t width = args.topk;
+  if (tokens && (__builtin_mul_overflow(width, block, &width) || __builtin_add_overflow(width, block - 1, &width))) {
+    refuse(PyExc_ValueError, {op, "budget"}, "is " + std::to_string(count) + ", more tokens than a list can have");
+  }
   const Shape shape = result_shape(args.index.q, width);
   const Call::Output result = call.out(tokens ? "token_indices" : "indices", out, kI32, shape, TESSERA_I32);
   (tokens ? args.token_indices : args.indices) = result.view;
@@ -142,7 +145,8 @@ nb::object qsa_mqa_decode(nb::handle q, nb::handle k_cache, nb::handle page_tabl
   args.context_lens = call.input("context_lens", context_lens, kI32);
   args.weights = call.optional_input("weights", weights, kF32);
   args.scale = call.optional_scale(scale, score_scale);
-  const int64_t rows = args.q.shape[0] * (args.q.ndim == 4 ? args.q.shape[1] : 1);
+  int64_t rows = 0;  // where there are more than can be counted, which the operator refuses
+  if (__builtin_mul_overflow(args.q.shape[0], args.q.ndim == 4 ? args.q.shape[1] : 1, &rows)) rows = 0;
   const int64_t keys = call.positive("max_model_len", max_model_len);
   const Call::Output scores = call.out("scores", out, kF32, {rows, keys}, TESSERA_F32);
   args.scores = scores.view;
@@ -154,7 +158,7 @@ nb::object topk_blocks(nb::handle scores, nb::handle k, nb::handle out, nb::hand
   Call call("topk_blocks", backend);
   tessera_topk_blocks_args args{};
   args.scores = call.input("scores", scores, kF32);
-  Shape shape(args.scores.shape, args.scores.shape + args.scores.ndim);
+  Shape shape = shape_of(args.scores);
   shape.back() = call.positive("k", k);
   const Call::Output indices = call.out("indices", out, kI32, shape, TESSERA_I32);
   args.indices = indices.view;

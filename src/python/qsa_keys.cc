@@ -73,7 +73,7 @@ nb::object qsa_screen_keys(nb::handle keys, nb::handle out, nb::handle backend) 
   Call call("qsa_screen_keys", backend);
   tessera_qsa_screen_keys_args args{};
   args.keys = call.input("keys", keys, kFloats);
-  const Shape shape(args.keys.shape, args.keys.shape + args.keys.ndim);
+  const Shape shape = shape_of(args.keys);
   const auto given = call.outs(out, 2, "pair of codes and scales");
   const Call::Output codes = call.output("codes", given[0], kI8, shape, TESSERA_I8);
   const Call::Output scales = call.output("scales", given[1], kF32, Shape(shape.begin(), shape.end() - 1), TESSERA_F32);
@@ -90,7 +90,7 @@ nb::object qsa_expand_blocks(nb::handle block_ids, nb::handle query_positions, n
   args.block_ids = call.input("block_ids", block_ids, kI32);
   args.query_positions = call.part({call.op(), "query_positions"}, query_positions, kI32);
   args.block_size = call.positive("block_size", block_size);
-  Shape shape(args.block_ids.shape, args.block_ids.shape + args.block_ids.ndim);
+  Shape shape = shape_of(args.block_ids);
   int64_t& width = shape.back();
   if (__builtin_mul_overflow(width, args.block_size, &width) ||
       __builtin_add_overflow(width, args.block_size - 1, &width)) {

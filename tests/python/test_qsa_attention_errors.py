@@ -65,6 +65,7 @@ def ints(*shape):
         ({"block_indices": ints(25, 513), "token_indices": ints(25, 2055)}, ValueError, "block_indices has 513"),
         ({"block_indices": ints(24, 5)}, ValueError, "block_indices has other rows"),
         ({"block_indices": ints(1, 25, 5)}, ValueError, "block_indices has other rows"),
+        ({"block_indices": ints(*[1] * 20), "token_indices": ints(*[1] * 19, 7)}, ValueError, "token_indices has"),
         ({"block_indices": np.zeros((25, 5), np.float32)}, TypeError, "block_indices is float32"),
         ({"block_indices": ints(25, 5), "token_indices": None}, ValueError, "block_indices needs the token_indices"),
         ({"selected_kv_indices": ints(25, 9)}, ValueError, "token_indices and selected_kv_indices exclude"),
@@ -110,7 +111,7 @@ def test_bad_outputs():
 
 def test_slots_stand_alone():
     p = Tokens()
-    slots, options = p.slots(), {"page_size": 4, "num_requests": 2, "gate": p.gates, "seq_lens_k": p.lens}
+    slots, options = p.slots(), {"page_size": 4, "num_requests": 1, "gate": p.gates, "seq_lens_k": p.lens}
     for name, value in options.items():
         with pytest.raises(ValueError, match=f"qsa_sparse_attention: {name}"):
             attend(p.q, p.k, p.v, selected_kv_indices=slots, **{name: value})

@@ -89,3 +89,36 @@ def test_bad_intervals_counts_and_scores():
     for call, error, message in bad:
         with pytest.raises(error, match=message):
             call()
+
+
+@pytest.mark.parametrize(
+    ("function", "argument"),
+    [
+        (lambda x: tessera.topk_blocks(x, 2), "topk_blocks: scores"),
+        (lambda x: tessera.qsa_screen_keys(x), "qsa_screen_keys: keys"),
+        (lambda x: tessera.qsa_expand_blocks(x.view(np.int32), np.zeros((), np.int32)), "qsa_expand_blocks: block_ids"),
+        (lambda x: tessera.qsa_mqa_decode(x, x, x.view(np.int32), x.view(np.int32), 9), "qsa_mqa_decode: q"),
+        (lambda x: tessera.qsa_select(x, x), "qsa_select: q_idx"),
+        (lambda x: tessera.qsa_sparse_attention(x, x, x, x.view(np.int32)), "qsa_sparse_attention: query"),
+    ],
+)
+@pytest.mark.parametrize("axes", [6, 21])
+def test_more_axes_than_there_are(function, argument, axes):
+    with pytest.raises(ValueError, match=f"^{argument} has {axes} axes; expected"):
+        function(np.zeros((1,) * (axes - 1) + (7,), np.float32))
+
+
+def test_results_that_no_memory_can_hold():
+    p, most = Index(), 2**63 - 1
+    with pytest.raises(ValueError, match="^qsa_select_tokens: budget is 9223372036854775807, more tokens than"):
+        tessera.qsa_select_tokens(p.q, p.k, budget=most)
+    table, lens = np.zeros((3, 1), np.int32), np.zeros(3, np.int32)
+    too_large = [
+        ("qsa_select", lambda: tessera.qsa_select(p.q, p.k, budget=most)),
+        ("qsa_select", lambda: tessera.qsa_select(p.q, p.k, budget=2**44)),
+        ("topk_blocks", lambda: tessera.topk_blocks(p.q, 2**62)),
+        ("qsa_mqa_decode", lambda: tessera.qsa_mqa_decode(p.q, p.k, table, lens, 2**60)),
+    ]
+    for name, call in too_large:
+        with pytest.raises(MemoryError, match=rf"^{name}: no memory for a result of shape \("):
+            call()
