@@ -7,6 +7,8 @@ namespace tessera {
 namespace {
 
 constexpr int64_t kMaxDim = 8192;  // a row of q or out in f32 must stay small beside the caches
+// Elements and bytes of a tensor: more than any machine has, and so few that sums and products of sizes do not overflow.
+constexpr int64_t kMost = int64_t{1} << 61;
 
 std::string shape_text(const tessera_tensor& t) {
   std::string text = "[";
@@ -154,20 +156,26 @@ void Checker::tensor(const char* name, const tessera_tensor& t, const char* axes
   });
   if (!ok()) return;
   int64_t bytes = dtype_size(t.dtype);
+  int64_t elements = 1;  // of a tensor of these sizes, were none of them 0
   for (int i = 0; i < t.ndim; ++i) {
     const auto where = [&] { return who() + "axis " + std::to_string(i) + " has "; };
     require(t.shape[i] >= 0, [&] { return invalid(where() + "negative size " + std::to_string(t.shape[i])); });
     require(t.stride[i] >= 0 || t.shape[i] <= 1, [&] {
       return invalid(where() + "negative stride " + std::to_string(t.stride[i]) + "; strides are at least 0");
     });
+    if (!ok()) return;
+    const int64_t size = std::max<int64_t>(t.shape[i], 1);
+    const int64_t step = std::max<int64_t>({t.stride[i], -std::max(t.stride[i], -kMost), 1});
     int64_t span = 0;
-    const bool fits = !__builtin_mul_overflow(t.shape[i], std::max<int64_t>(t.stride[i], 1), &span) &&
+    const bool fits = !__builtin_mul_overflow(size, step, &span) &&
                       !__builtin_mul_overflow(span, dtype_size(t.dtype), &span) &&
-                      !__builtin_add_overflow(bytes, span, &bytes);
+                      !__builtin_add_overflow(bytes, span, &bytes) && bytes <= kMost;
     require(fits, [&] {
       return invalid(where() + "size " + std::to_string(t.shape[i]) + " and stride " + std::to_string(t.stride[i]) +
                      ", beyond the address space");
     });
+    const bool counted = !__builtin_mul_overflow(elements, size, &elements) && elements <= kMost;
+    require(counted, [&] { return invalid(who() + shape_text(t) + " has more than 2^61 elements"); });
   }
   if (!ok() || is_empty(t)) return;
   require(t.data != nullptr, [&] { return invalid(who() + "has no data"); });
