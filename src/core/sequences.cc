@@ -2,20 +2,9 @@
 
 #include <algorithm>
 
-#include "core/check.h"
+#include "core/check_rows.h"
 
 namespace tessera {
-namespace {
-
-Ints ints(const tessera_tensor& t) { return {static_cast<const int32_t*>(t.data), t.stride[0]}; }
-
-void check_ints(const char* name, const tessera_tensor& t, const char* axes, int64_t size, const char* what,
-                Checker* c) {
-  c->tensor(name, t, axes, {1}, {TESSERA_I32});
-  c->axis(name, t, 0, size, what);
-}
-
-}  // namespace
 
 KeyForm key_form(const tessera_sequences& s, int k_axes) {
   if (given(s.page_table) || given(s.seqused_k)) return k_axes == 5 ? KeyForm::kPagedPacked : KeyForm::kPaged;
@@ -84,10 +73,7 @@ Sequences check_sequences(const tessera_tensor& q, bool packed_q, const tessera_
                [] { return invalid("cu_seqlens_q is for packed rows; q has an axis for the requests"); });
   } else if (given(s.cu_seqlens_q)) {
     c->require(s.seqlen_q == 0, [] { return invalid("seqlen_q and cu_seqlens_q exclude each other"); });
-    c->tensor("cu_seqlens_q", s.cu_seqlens_q, "[B + 1]", {1}, {TESSERA_I32});
-    c->require(s.cu_seqlens_q.shape[0] > 0, [] { return invalid("cu_seqlens_q is empty; it has B + 1 entries"); });
-    all.count = s.cu_seqlens_q.shape[0] - 1;
-    all.cu_q = ints(s.cu_seqlens_q);
+    all.cu_q = check_bounds("cu_seqlens_q", s.cu_seqlens_q, &all.count, c);
     batch = "B of cu_seqlens_q";
   } else {
     c->require(s.seqlen_q > 0, [&] {
@@ -108,23 +94,18 @@ Sequences check_sequences(const tessera_tensor& q, bool packed_q, const tessera_
                [] { return invalid("cu_seqlens_k is for packed keys; page_table and seqused_k are for paged ones"); });
     c->tensor("page_table", s.page_table, "[B, max_pages]", {2}, {TESSERA_I32});
     c->axis("page_table", s.page_table, 0, all.count, batch);
-    check_ints("seqused_k", s.seqused_k, "[B]", all.count, batch, c);
+    all.used_k = check_ints("seqused_k", s.seqused_k, "[B]", all.count, batch, c);
     if (!c->ok()) return all;
     if (__builtin_mul_overflow(s.page_table.shape[1], paging(form, k, s).page_size, &all.keys)) all.keys = INT64_MAX;
-    all.used_k = ints(s.seqused_k);
   } else if (form == KeyForm::kPacked) {
-    check_ints("cu_seqlens_k", s.cu_seqlens_k, "[B + 1]", all.count + 1, "B + 1", c);
+    all.cu_k = check_ints("cu_seqlens_k", s.cu_seqlens_k, "[B + 1]", all.count + 1, "B + 1", c);
     all.keys = k.shape[0];
-    all.cu_k = ints(s.cu_seqlens_k);
   } else {
     c->require(!packed_q, [] { return invalid("cu_seqlens_k, or page_table and seqused_k, are missing"); });
     c->axis("k", k, 0, all.count, batch);
     all.keys = k.shape[1];
   }
-  if (given(s.q_offset)) {
-    check_ints("q_offset", s.q_offset, "[B]", all.count, batch, c);
-    all.q_offset = ints(s.q_offset);
-  }
+  if (given(s.q_offset)) all.q_offset = check_ints("q_offset", s.q_offset, "[B]", all.count, batch, c);
   return all;
 }
 

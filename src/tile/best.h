@@ -24,6 +24,18 @@ struct BestHead {
   float bar;       // scores above this may do so; NaN: any may
 };
 
+// ---- For plans. Static, so that files built with ISA flags keep their own copies. ----
+
+// Entries of a list of the best `keep` among `scores` that come up to `run` at a time, a vector included. The fuller it may
+// get, the less often it is cut down.
+static inline int64_t best_capacity(int64_t keep, int64_t scores, int64_t run) {
+  return (keep < scores / 3 ? 3 * keep : scores) + run;
+}
+static inline int64_t best_bytes(int64_t capacity) {
+  const int64_t bytes = static_cast<int64_t>(sizeof(BestHead)) + 8 * capacity;
+  return (bytes + 63) / 64 * 64;
+}
+
 template <class Isa>
 struct Best {
   using vec = typename Isa::vec;

@@ -1,6 +1,6 @@
 #include "ops/append_keys/check.h"
 
-#include "core/check.h"
+#include "core/check_rows.h"
 #include "ops/compress_keys/check.h"
 
 namespace tessera::append_keys {
@@ -13,13 +13,6 @@ using compress_keys::rows_of;
 using compress_keys::Turns;
 using Args = tessera_qsa_append_keys_args;
 
-Ints ints(const tessera_tensor& t) { return {static_cast<const int32_t*>(t.data), t.stride[0]}; }
-
-void check_per_request(const char* name, const tessera_tensor& t, int64_t requests, Checker* c) {
-  c->tensor(name, t, "[B]", {1}, {TESSERA_I32});
-  c->axis(name, t, 0, requests, "B");
-}
-
 void check_requests(const Args& a, Problem* p, Checker* c) {
   c->tensor("raw_keys", a.raw_keys, "[B, n, D] or [total, D]", {2, 3}, kKeyTypes);
   c->unit_feature("raw_keys", a.raw_keys);
@@ -31,16 +24,12 @@ void check_requests(const Args& a, Problem* p, Checker* c) {
   s.count = a.raw_keys.shape[0];
   p->rows = s.packed_q ? s.rows : s.count * s.rows;
   if (s.packed_q) {
-    c->tensor("cu_seqlens_q", a.cu_seqlens_q, "[B + 1]", {1}, {TESSERA_I32});
-    c->require(a.cu_seqlens_q.shape[0] > 0, [] { return invalid("cu_seqlens_q is empty; it has B + 1 entries"); });
-    s.count = a.cu_seqlens_q.shape[0] - 1;
-    s.cu_q = ints(a.cu_seqlens_q);
+    s.cu_q = check_bounds("cu_seqlens_q", a.cu_seqlens_q, &s.count, c);
   } else {
     c->require(!given(a.cu_seqlens_q),
                [] { return invalid("cu_seqlens_q is for packed rows; raw_keys have an axis for the requests"); });
   }
-  check_per_request("seq_lens", a.seq_lens, s.count, c);
-  s.q_offset = ints(a.seq_lens);
+  s.q_offset = check_ints("seq_lens", a.seq_lens, "[B]", s.count, "B", c);
   p->raw = s.packed_q ? compress_keys::Rows{static_cast<char*>(a.raw_keys.data), 0,
                                             a.raw_keys.stride[0] * dtype_size(a.raw_keys.dtype)}
                       : rows_of(a.raw_keys);
@@ -64,8 +53,7 @@ void check_ring(const Args& a, Problem* p, Checker* c) {
                    " tokens of a request; expected at least " + std::to_string(p->rule.block - 1) + ", block_size - 1");
   });
   if (given(a.ring_slots)) {
-    check_per_request("ring_slots", a.ring_slots, p->sequences.count, c);
-    p->ring.slot = ints(a.ring_slots);
+    p->ring.slot = check_ints("ring_slots", a.ring_slots, "[B]", p->sequences.count, "B", c);
   } else {
     c->require(p->ring.slots >= p->sequences.count, [&] {
       return invalid("ring has " + std::to_string(p->ring.slots) + " slots for " + std::to_string(p->sequences.count) +

@@ -9,13 +9,13 @@ namespace {
 // place of 6.
 template <int64_t kBlock, int64_t kStride>
 void expand(const int32_t* ids, int64_t ids_stride, int64_t count, int64_t position, int64_t block_size, int32_t* to,
-            int64_t to_stride) {
+            int64_t to_stride, int64_t width) {
   const int64_t block = kBlock != 0 ? kBlock : block_size;
   const int64_t stride = kStride != 0 ? kStride : to_stride;
   const int64_t tokens = std::max<int64_t>(position + 1, 0);
   const int64_t complete = tokens / block;  // blocks; the next one is incomplete, or empty
   const int64_t tail = tokens % block;
-  int32_t* const end = to + (count * block + block - 1) * stride;
+  int32_t* const end = to + width * stride;
   const auto put = [&](int64_t id, int64_t n) {
     const auto first = static_cast<int32_t>(id * block);
     for (int64_t i = 0; i < n; ++i) to[i * stride] = first + static_cast<int32_t>(i);
@@ -39,9 +39,9 @@ void expand(const int32_t* ids, int64_t ids_stride, int64_t count, int64_t posit
 }  // namespace
 
 void expand_row(const int32_t* ids, int64_t ids_stride, int64_t count, int64_t position, int64_t block, int32_t* to,
-                int64_t to_stride) {
+                int64_t to_stride, int64_t width) {
   const auto row = block == 4 && to_stride == 1 ? expand<4, 1> : expand<0, 0>;
-  row(ids, ids_stride, count, position, block, to, to_stride);
+  row(ids, ids_stride, count, position, block, to, to_stride, width);
 }
 
 }  // namespace tessera::expand_blocks

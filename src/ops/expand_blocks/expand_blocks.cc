@@ -26,7 +26,7 @@ void expand(const Problem& p, int64_t row) {
   }
   expand_row(static_cast<const int32_t*>(p.ids.data) + ids, p.ids.stride[last], p.count,
              static_cast<const int32_t*>(p.positions.data)[position], p.block,
-             static_cast<int32_t*>(p.tokens.data) + tokens, p.tokens.stride[last]);
+             static_cast<int32_t*>(p.tokens.data) + tokens, p.tokens.stride[last], p.width);
 }
 
 }  // namespace

@@ -1,114 +1,15 @@
 #include "ops/qsa_score/check.h"
 
-#include <algorithm>
-#include <cmath>
 #include <string>
 
-#include "core/check.h"
+#include "ops/qsa_score/inputs.h"
 
 namespace tessera::qsa_score {
 namespace {
 
-// What messages call the arguments that have other names in other operators.
-struct Names {
-  const char* q;
-  const char* k;
-  const char* table;
-};
 constexpr Names kScoreNames = {"q_idx", "block_keys", "block_table"};
 constexpr Names kPrefillNames = {"q", "k", "page_table"};
 constexpr Names kDecodeNames = {"q", "k_cache", "page_table"};
-
-// Query rows: [B, Q, Hi, D], or, packed, [R, Hi, D].
-struct Queries {
-  const tessera_tensor& q;
-  const tessera_tensor& weights;
-  const char* axes;
-  const char* weights_axes;
-  bool packed;
-};
-
-Ints ints(const tessera_tensor& t) { return {static_cast<const int32_t*>(t.data), t.stride[0]}; }
-
-void check_scale(const float* scale, int64_t dim, Checker* c, Problem* p) {
-  p->scale = scale != nullptr ? *scale : 1.0f / std::sqrt(static_cast<float>(dim));
-  c->require(p->scale > 0 && std::isfinite(p->scale),
-             [&] { return invalid("scale is " + std::to_string(p->scale) + "; expected a positive number"); });
-}
-
-// q, weights and the last axes of k, which has `key_axes`.
-void check_queries(const Names& names, const Queries& a, const tessera_tensor& k, const char* key_axes,
-                   std::initializer_list<int> key_ranks, const float* scale, Checker* c, Problem* p) {
-  const tessera_tensor& q = a.q;
-  c->tensor(names.q, q, a.axes, {a.packed ? 3 : 4}, {TESSERA_BF16, TESSERA_F16, TESSERA_F32});
-  c->tensor(names.k, k, key_axes, key_ranks, {TESSERA_BF16, TESSERA_F16, TESSERA_F32});
-  c->same_dtype(names.k, k, names.q, q);
-  c->unit_feature(names.q, q);
-  c->unit_feature(names.k, k);
-  if (!c->ok()) return;
-  p->rows.row_axis = std::max<int64_t>(1, q.shape[a.packed ? 0 : 1]);
-  p->rows.rows = a.packed ? q.shape[0] : q.shape[0] * q.shape[1];
-  p->heads = q.shape[q.ndim - 2];
-  p->dim = q.shape[q.ndim - 1];
-  c->require(p->heads > 0, [&] { return invalid(std::string(names.q) + " has no heads"); });
-  c->require(p->dim > 0, [&] { return invalid(std::string(names.q) + " needs at least one feature"); });
-  c->head_dim(names.q, p->dim);
-  c->axis(names.k, k, k.ndim - 1, p->dim, (std::string("D of ") + names.q).c_str());
-  check_scale(scale, p->dim, c, p);
-  p->dtype = q.dtype;
-  p->q = q.data;
-  p->q_stride = row_strides(q, a.packed);
-  p->q_head = q.stride[q.ndim - 2];
-  if (!given(a.weights)) return;
-  const tessera_tensor& w = a.weights;
-  c->tensor("weights", w, a.weights_axes, {q.ndim - 1}, {TESSERA_F32});
-  for (int i = 0; i + 1 < q.ndim; ++i) c->axis("weights", w, i, q.shape[i], names.q);
-  if (!c->ok()) return;
-  p->weights = static_cast<const float*>(w.data);
-  p->weights_stride = row_strides(w, a.packed);
-  p->weights_head = w.stride[w.ndim - 1];
-}
-
-// Pages [P, ps, D] or [P, ps, 1, D] of all requests.
-void check_pages(const Names& names, const tessera_tensor& k, const tessera_tensor& table, Checker* c, Problem* p) {
-  if (k.ndim == 4) c->axis(names.k, k, 2, 1, "one key head");
-  c->tensor(names.table, table, "[B, max_pages]", {2}, {TESSERA_I32});
-  if (!c->ok()) return;
-  p->k = {k.data, 0, k.stride[0], k.stride[1], 0};
-  p->pages = {
-      static_cast<const int32_t*>(table.data), table.stride[0], table.stride[1], k.shape[0], k.shape[1], false, 1};
-  p->rows.requests = table.shape[0];
-  if (__builtin_mul_overflow(table.shape[1], k.shape[1], &p->keys)) p->keys = INT64_MAX;
-}
-
-void check_ints(const char* name, const tessera_tensor& t, int64_t size, const char* what, Ints* to, Checker* c) {
-  if (!given(t)) return;
-  c->tensor(name, t, "of rank 1", {1}, {TESSERA_I32});
-  c->axis(name, t, 0, size, what);
-  *to = ints(t);
-}
-
-// Which request each row belongs to, and its position.
-void check_requests(const tessera_qsa_index& a, bool packed, Checker* c, Problem* p) {
-  Visibility& v = p->visibility;
-  c->require(packed || (!given(a.cu_seqlens_q) && !given(a.token_to_req)), [] {
-    return invalid("cu_seqlens_q and token_to_req are for packed rows; q_idx has an axis for the requests");
-  });
-  const bool one =
-      !packed || given(a.cu_seqlens_q) || given(a.token_to_req) || p->rows.requests == 1 || p->rows.rows == 0;
-  c->require(one, [] { return invalid("cu_seqlens_q or token_to_req is missing; expected one for packed rows"); });
-  const char* const batch = given(a.page_table) ? "B of block_table" : "B of block_keys";
-  check_ints("cu_seqlens_q", a.cu_seqlens_q, p->rows.requests + 1, "B + 1", &p->rows.cu_q, c);
-  check_ints("token_to_req", a.token_to_req, p->rows.rows, "total_q of q_idx", &p->rows.token_to_req, c);
-  check_ints("seq_lens_q", a.seq_lens_q, p->rows.requests, batch, &p->rows.seq_lens_q, c);
-  check_ints("seq_lens_k", a.seq_lens_k, p->rows.requests, batch, &v.seq_lens_k, c);
-  if (given(a.query_positions)) {
-    const tessera_tensor& t = a.query_positions;
-    c->tensor("query_positions", t, packed ? "[total_q]" : "[B, Q]", {packed ? 1 : 2}, {TESSERA_I32});
-    for (int i = 0; c->ok() && i < t.ndim; ++i) c->axis("query_positions", t, i, a.q.shape[i], "as q_idx");
-    v.positions = {static_cast<const int32_t*>(t.data), row_strides(t, packed)};
-  }
-}
 
 void check_index(const tessera_qsa_index& a, Checker* c, Problem* p) {
   const bool packed = a.q.ndim == 3;
@@ -134,15 +35,13 @@ void check_index(const tessera_qsa_index& a, Checker* c, Problem* p) {
     p->rows.requests = a.k.shape[0];
     p->keys = a.k.shape[1];
   }
-  if (c->ok() && !packed) c->axis("q_idx", a.q, 0, p->rows.requests, paged ? "B of block_table" : "B of block_keys");
-  if (c->ok()) check_requests(a, packed, c, p);
-}
-
-// Ids of keys are int32, and so are positions: no row sees more.
-void finish(Problem* p) {
-  p->keys = std::min<int64_t>(p->keys, INT32_MAX);
-  const int64_t lists = p->selects ? kTileBytes / (8 * list_entries(*p, p->keys)) : INT64_MAX;
-  p->tile_tokens = std::max<int64_t>(1, std::min(kTileRows / p->heads, lists));
+  if (!c->ok()) return;
+  const char* const batch = paged ? "B of block_table" : "B of block_keys";
+  const RowArguments more = {a.cu_seqlens_q, a.token_to_req, a.query_positions, a.seq_lens_q};
+  check_rows("q_idx", a.q, packed, more, batch, &p->rows, &p->visibility.positions, c);
+  if (given(a.seq_lens_k)) {
+    p->visibility.seq_lens_k = check_ints("seq_lens_k", a.seq_lens_k, "[B]", p->rows.requests, batch, c);
+  }
 }
 
 // A result, one row of `entries` for each row of q, that shares no memory with an input.
@@ -163,14 +62,6 @@ void check_apart(const char* name, const tessera_tensor& t, const tessera_qsa_in
   c->disjoint(name, t, "seq_lens_q", a.seq_lens_q);
   c->disjoint(name, t, "seq_lens_k", a.seq_lens_k);
   c->disjoint(name, t, "block_table", a.page_table);
-}
-
-void take_scores(const tessera_tensor& t, bool packed, Problem* p) {
-  p->scores = static_cast<float*>(t.data);
-  p->scores_stride = row_strides(t, packed);
-  p->columns = t.shape[t.ndim - 1];
-  p->scores_column = t.stride[t.ndim - 1];
-  finish(p);
 }
 
 // Hints, which count where screen.h can make something of them.
@@ -206,7 +97,7 @@ Status check(const tessera_qsa_indexer_mqa_score_args& a, Problem* p) {
     check_apart("scores", a.scores, a.index, &c);
   }
   if (!c.ok()) return c.take();
-  take_scores(a.scores, packed, p);
+  finish_scores(a.scores, packed, p);
   return {};
 }
 
@@ -260,13 +151,9 @@ Status check(const tessera_qsa_mqa_prefill_args& a, Problem* p) {
   check_queries(kPrefillNames, {a.q, a.weights, "[rows, Hi, D]", "[rows, Hi]", true}, a.k, "[keys, D] or [keys, 1, D]",
                 {2, 3}, a.scale, &c, p);
   if (c.ok() && a.k.ndim == 3) c.axis("k", a.k, 1, 1, "one key head");
-  const auto interval = [&](const char* name, const tessera_tensor& t, Ints* to) {
-    c.tensor(name, t, "[rows]", {1}, {TESSERA_I32});
-    check_ints(name, t, p->rows.rows, "rows of q", to, &c);
-  };
   if (c.ok()) {
-    interval("row_starts", a.row_starts, &p->visibility.row_starts);
-    interval("row_ends", a.row_ends, &p->visibility.row_ends);
+    p->visibility.row_starts = check_ints("row_starts", a.row_starts, "[rows]", p->rows.rows, "rows of q", &c);
+    p->visibility.row_ends = check_ints("row_ends", a.row_ends, "[rows]", p->rows.rows, "rows of q", &c);
     c.tensor("scores", a.scores, "[rows, keys]", {2}, {TESSERA_F32});
   }
   if (c.ok()) {
@@ -283,7 +170,7 @@ Status check(const tessera_qsa_mqa_prefill_args& a, Problem* p) {
   p->rows.requests = 1;
   p->keys = a.k.shape[0];
   p->k = {a.k.data, 0, 0, a.k.stride[0], 0};
-  take_scores(a.scores, true, p);
+  finish_scores(a.scores, true, p);
   return {};
 }
 
@@ -333,8 +220,9 @@ Status check(const tessera_qsa_mqa_decode_args& a, Problem* p) {
   const tessera_tensor& lens = a.context_lens;
   p->visibility.context_lens = {static_cast<const int32_t*>(lens.data),
                                 {lens.stride[0], lens.ndim == 2 ? lens.stride[1] : 0}};
-  take_scores(a.scores, false, p);
-  p->scores_stride = {a.scores.stride[0] * p->rows.row_axis, a.scores.stride[0]};
+  finish_scores(a.scores, true, p);
+  if (p->rows.rows > 0)
+    p->scores_stride.request = a.scores.stride[0] * p->rows.row_axis;  // [B * n, ...] as [B, n, ...]
   return {};
 }
 

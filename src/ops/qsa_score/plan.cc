@@ -8,15 +8,6 @@
 namespace tessera::qsa_score {
 namespace {
 
-void size_lists(const Problem& p, Plan* plan) {
-  if (!p.selects) return;
-  plan->best_capacity = std::max(list_entries(p, p.most_keys), p.tokens != nullptr ? p.topk : 0);
-  Layout list;
-  list.add(1, sizeof(BestHead));
-  list.add(plan->best_capacity, 2 * sizeof(int32_t));
-  plan->best_bytes = list.bytes();
-}
-
 // Few tiles cannot occupy the machine. A part of a call cannot wait for the others' chunks.
 void cut_keys(const Problem& p, bool whole, int workers, Plan* plan) {
   plan->chunks = 1;
@@ -38,28 +29,28 @@ Plan make_plan(const Problem& p, const Kernel& kernel, bool whole, int workers) 
   Plan plan = {};
   plan.kernel = &kernel;
   plan.group_rows = std::max<int64_t>(1, kGroupHeads / p.heads);
-  size_lists(p, &plan);
+  if (p.selects) plan.best_capacity = best_capacity(p.topk, p.most_keys, kListRun);
+  if (p.selects) plan.best_bytes = best_bytes(plan.best_capacity);
   cut_keys(p, whole, workers, &plan);
   plan.q_row = round_up(p.dim, kernel.lanes * kernel.pair);
   plan.sum_row = kKeyTile + kernel.lanes;  // read in whole vectors from any key on
 
   Scratch& s = plan.scratch;
   Layout scratch;
-  s.q = scratch.add(p.tile_rows * p.heads * plan.q_row, 4 / kernel.pair);
+  s.q = scratch.add(p.tile_rows * p.heads, plan.q_row * (4 / kernel.pair));
   s.active = scratch.add(p.tile_rows, sizeof(int32_t));
   s.low = scratch.add(p.tile_rows, sizeof(int32_t));
   s.high = scratch.add(p.tile_rows, sizeof(int32_t));
   s.weights = scratch.add(p.weights != nullptr ? p.tile_rows * p.heads : 0, sizeof(float));
   s.sums = scratch.add(plan.group_rows * plan.sum_row, sizeof(float));
   s.packed = scratch.add(kKeyTile * ceil_div(p.dim, kernel.pair), 4);
-  const auto list_bytes = static_cast<int64_t>(plan.best_bytes);
-  s.best = scratch.add(plan.chunks == 1 ? p.tile_rows : 0, list_bytes);
-  s.list = scratch.add(1, list_bytes);
+  s.best = scratch.add(plan.chunks == 1 ? p.tile_rows : 0, plan.best_bytes);
+  s.list = scratch.add(1, plan.best_bytes);
   s.screen = scratch.add(p.codes.data != nullptr ? kScreenRows : 0, screen_row_bytes(p));
   s.bytes = scratch.bytes();
 
   Layout workspace;
-  plan.best = workspace.add(plan.chunks == 1 ? 0 : p.tiles * plan.chunks * p.tile_rows, list_bytes);
+  plan.best = workspace.add(plan.chunks == 1 ? 0 : p.tiles * plan.chunks * p.tile_rows, plan.best_bytes);
   plan.bars = workspace.add(p.codes.data != nullptr ? p.tiles * kScreenRows : 0, sizeof(int32_t));
   plan.workers = workspace.add(workers, static_cast<int64_t>(s.bytes));
   plan.bytes = workspace.bytes();

@@ -45,7 +45,7 @@ struct Plan {
   int64_t chunk_keys;
   int64_t chunks;         // > 1: each chunk keeps its best keys, which are then merged
   int64_t best_capacity;  // entries of a list of best keys
-  size_t best_bytes;      // of a list
+  int64_t best_bytes;     // of a list
   int64_t q_row;          // operands per row of q, padded
   int64_t sum_row;        // f32 per row of scores, padded
   Scratch scratch;

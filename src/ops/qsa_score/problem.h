@@ -17,9 +17,8 @@ constexpr int64_t kDefaultBlock = 4;
 constexpr int64_t kTileRows = 384;
 // A tile whose lists of best keys would take more than this gets fewer.
 constexpr int64_t kTileBytes = int64_t{8} << 20;
-// What a list has room for besides the keys to keep: a key tile's scores and a vector must fit. The fuller it may get, the
-// less often it is cut down.
-constexpr int64_t kListSlack = 144;
+// Scores that come to a list at a time, at most: a key tile's and a vector.
+constexpr int64_t kListRun = 144;
 
 // A row of queries: its request, the compressed keys [begin, end) that it sees, and its position in tokens (-1: none).
 // And, at index i of the table, the first row of tile i.
@@ -85,11 +84,6 @@ struct Problem {
 static inline int64_t tile_begin(const Problem& p, int64_t i) { return p.table[i].tile; }
 static inline int64_t tile_end(const Problem& p, int64_t i) {
   return i + 1 < p.tiles ? p.table[i + 1].tile : p.rows.rows;
-}
-
-// Entries of a list of the best keys among `keys`.
-static inline int64_t list_entries(const Problem& p, int64_t keys) {
-  return (p.topk < keys / 3 ? 3 * p.topk : keys) + kListSlack;
 }
 
 // What screen.h is made for.

@@ -24,7 +24,7 @@ Status run(const Problem& problem, const tessera_context& context) {
   char* const base = reinterpret_cast<char*>(workspace.data());
 
   // Lists of the chunks of a tile; of the only one, in the worker's scratch.
-  const size_t chunk_bytes = static_cast<size_t>(p.tile_rows) * plan.best_bytes;
+  const size_t chunk_bytes = static_cast<size_t>(p.tile_rows * plan.best_bytes);
   const auto lists = [&](int64_t tile, char* scratch) {
     const size_t tile_bytes = static_cast<size_t>(plan.chunks) * chunk_bytes;
     return plan.chunks == 1 ? scratch + plan.scratch.best : base + plan.best + static_cast<size_t>(tile) * tile_bytes;

@@ -31,9 +31,7 @@ struct Tile {
   int64_t first_row() const { return tile_begin(p, task.tile); }
   int64_t rows() const { return tile_end(p, task.tile) - first_row(); }
   const Row& row(int64_t t) const { return p.table[first_row() + t]; }
-  Best<Isa> best(int64_t t) const {
-    return {p.topk, plan.best_capacity, NAN, task.best + static_cast<size_t>(t) * plan.best_bytes};
-  }
+  Best<Isa> best(int64_t t) const { return {p.topk, plan.best_capacity, NAN, task.best + t * plan.best_bytes}; }
 
   // Keys [begin, end) of the row's request. Those of a request without pages are counted from its first on.
   void locate(const Row& r, int64_t begin, int64_t end, Keys* keys) const {
@@ -59,7 +57,7 @@ struct Tile {
   void merge(int64_t t, const char* chunks, size_t stride, const Best<Isa>& list) const {
     list.clear();
     for (int64_t c = 0; c < plan.chunks; ++c) {
-      const char* data = chunks + static_cast<size_t>(c) * stride + static_cast<size_t>(t) * plan.best_bytes;
+      const char* data = chunks + static_cast<size_t>(c) * stride + t * plan.best_bytes;
       list.merge({p.topk, plan.best_capacity, NAN, const_cast<char*>(data)});
     }
     list.reduce();
@@ -73,9 +71,9 @@ struct Tile {
       for (int64_t i = 0; i < p.topk; ++i) to[i * p.ids_entry] = i < count ? list.ids()[i] : -1;
     }
     if (p.tokens != nullptr) {
-      for (int64_t i = count; i < p.topk; ++i) list.ids()[i] = -1;
       int32_t* const to = p.tokens + row_offset(p.rows, p.tokens_stride, r);
-      expand_blocks::expand_row(list.ids(), 1, p.topk, row(t).position, p.visibility.block, to, p.tokens_entry);
+      const int64_t width = p.topk * p.visibility.block + p.visibility.block - 1;
+      expand_blocks::expand_row(list.ids(), 1, count, row(t).position, p.visibility.block, to, p.tokens_entry, width);
     }
   }
 

@@ -41,7 +41,7 @@ struct TopkBlocks {
       best = list_at(p, plan, merged);
       best.clear();
       for (int64_t c = 0; c < plan.chunks; ++c) {
-        best.merge(list_at(p, plan, lists + static_cast<size_t>(c) * plan.list_bytes));
+        best.merge(list_at(p, plan, lists + c * plan.list_bytes));
       }
       best.reduce();
     }

@@ -11,24 +11,20 @@ namespace tessera::topk_blocks {
 Plan make_plan(const Problem& p, const Kernel& kernel, bool whole, int workers) {
   Plan plan = {};
   plan.kernel = &kernel;
-  // The fuller a list may get, the less often it is cut down.
-  plan.capacity = (p.topk < p.entries / 3 ? 3 * p.topk : p.entries) + kRun + kernel.lanes;
-  Layout list;
-  list.add(1, sizeof(BestHead));
-  list.add(plan.capacity, 2 * sizeof(float));
-  plan.list_bytes = list.bytes();
-  const auto list_bytes = static_cast<int64_t>(plan.list_bytes);
+  plan.capacity = best_capacity(p.topk, p.entries, kRun + kernel.lanes);
+  plan.list_bytes = best_bytes(plan.capacity);
 
   plan.chunks = 1;
   if (whole && p.rows > 0 && p.rows <= kSplitRows) {
-    plan.chunks = std::clamp<int64_t>(p.entries / kChunk, 1, std::max<int64_t>(1, kSplitBytes / list_bytes / p.rows));
+    plan.chunks =
+        std::clamp<int64_t>(p.entries / kChunk, 1, std::max<int64_t>(1, kSplitBytes / plan.list_bytes / p.rows));
   }
   plan.chunk = std::max<int64_t>(1, ceil_div(p.entries, plan.chunks));
   plan.chunks = std::max<int64_t>(1, ceil_div(p.entries, plan.chunk));
 
   Layout workspace;
-  plan.lists = workspace.add(plan.chunks == 1 ? 0 : p.rows * plan.chunks, list_bytes);
-  plan.workers = workspace.add(workers, list_bytes);
+  plan.lists = workspace.add(plan.chunks == 1 ? 0 : p.rows * plan.chunks, plan.list_bytes);
+  plan.workers = workspace.add(workers, plan.list_bytes);
   plan.bytes = workspace.bytes();
   return plan;
 }

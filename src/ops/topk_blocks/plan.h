@@ -24,7 +24,7 @@ struct Plan {
   int64_t chunk;     // scores
   int64_t chunks;    // per row
   int64_t capacity;  // entries of a list of tile/best.h
-  size_t list_bytes;
+  int64_t list_bytes;
   // Offsets in the workspace, in bytes.
   size_t lists;    // [rows][chunks], where there are more chunks than one
   size_t workers;  // [workers] lists

@@ -26,8 +26,8 @@ Status run(const Problem& p, const tessera_context& context) {
   const Workspace workspace = call.workspace(context);
   char* const base = reinterpret_cast<char*>(workspace.data());
 
-  const auto list_of = [&](int worker) { return base + plan.workers + static_cast<size_t>(worker) * plan.list_bytes; };
-  const auto chunk_list = [&](int64_t i) { return base + plan.lists + static_cast<size_t>(i) * plan.list_bytes; };
+  const auto list_of = [&](int worker) { return base + plan.workers + worker * plan.list_bytes; };
+  const auto chunk_list = [&](int64_t i) { return base + plan.lists + i * plan.list_bytes; };
   executor.parallel_for(
       p.rows * plan.chunks,
       [&](int64_t i, int worker) {
