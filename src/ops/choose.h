@@ -76,6 +76,18 @@ const KernelVariant<Kernel>* choose_variant(std::span<const KernelVariant<Kernel
   return nullptr;
 }
 
+// What explain() says of the variants, best first: why each was not taken, up to the one that was. Forced: by name.
+template <class Kernel>
+std::string explain_variants(std::span<const KernelVariant<Kernel>> variants, const Kernel* taken, Dtypes dtypes,
+                             bool forced) {
+  std::string text;
+  for (const KernelVariant<Kernel>& v : variants) {
+    if (v.kernel(dtypes) == taken) return text + "variant: " + v.name + "\n";
+    text += (forced ? std::string("variant ") + v.name + ": another was asked for" : why_not(v, dtypes)) + "\n";
+  }
+  return text;
+}
+
 }  // namespace tessera
 
 #endif  // TESSERA_OPS_CHOOSE_H_

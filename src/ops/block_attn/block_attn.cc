@@ -166,17 +166,9 @@ Status explain(const Problem& checked, const tessera_context& given, std::string
   const Plan& plan = call.plan;
   size_t workspace = 0;
   if (Status s = workspace_size(checked, context, &workspace); !s.ok()) return s;
-  text->clear();
+  *text = explain_variants(variants(), plan.kernel, dtypes_of(p), context.variant != nullptr);
   const auto line = [&](const std::string& what) { *text += what + "\n"; };
   const auto number = [](auto n) { return std::to_string(n); };
-  for (const Variant& v : variants()) {
-    if (v.kernel(dtypes_of(p)) == plan.kernel) {
-      line(std::string("variant: ") + v.name);
-      break;
-    }
-    line(context.variant != nullptr ? std::string("variant ") + v.name + ": another was asked for"
-                                    : why_not(v, dtypes_of(p)));
-  }
   const auto from = [&](Source source) {
     const Table table = table_of(p);
     return number(std::count_if(table.begin(), table.end(), [&](const Request& r) { return r.source == source; }));
