@@ -37,15 +37,23 @@ struct ApplyGate {
     for (int d = 0; d < dim; d += kLanes) {
       const int n = dim - d < kLanes ? dim - d : kLanes;
       for (int i = 0; i < kLanes; ++i) x[i] = i < n ? to_float(gates[(d + i) * stride]) : 0.0f;
-      // A maximum with a NaN on the right is NaN. What reaches 2^127 is taken for infinity.
-      const vec exponent = Isa::max(Isa::set1(-127.0f), Isa::mul(Isa::load(x), Isa::set1(1.4426950408889634f)));
-      const vec power = Isa::template exp2<true>(Isa::mul(exponent, Isa::set1(-1.0f)));
-      Isa::store(x, Isa::add(power, Isa::set1(1.0f)));
+      Isa::store(x, Isa::add(exp_of_negative(Isa::load(x)), Isa::set1(1.0f)));
+      // What reaches 2^127 is taken for infinity.
       for (int i = 0; i < n; ++i) {
         const float o = to_float(out[d + i]);
         out[d + i] = from_float<Out>(x[i] >= 0x1p127f ? o * 0.0f : o / x[i]);
       }
     }
+  }
+
+  // e^-x as 2^n 2^f: n = -x / ln 2 rounded, by a sum whose unit is 1, and f what that leaves. n times the first part of ln 2
+  // is exact, so the result is as accurate at -80 as at 0. A maximum with a NaN on the right is NaN.
+  static vec exp_of_negative(vec x) {
+    const vec t = Isa::max(Isa::set1(-90.0f), Isa::mul(Isa::max(Isa::set1(-88.1f), x), Isa::set1(-1.0f)));
+    const vec log2e = Isa::set1(1.4426950408889634f);
+    const vec n = Isa::add(Isa::fma(t, log2e, Isa::set1(0x1.8p23f)), Isa::set1(-0x1.8p23f));
+    const vec rest = Isa::fma(n, Isa::set1(-0x1.7f7d1cp-20f), Isa::fma(n, Isa::set1(-0x1.62e4p-1f), t));
+    return Isa::mul(Isa::template exp2<true>(n), Isa::template exp2<true>(Isa::mul(rest, log2e)));
   }
 };
 

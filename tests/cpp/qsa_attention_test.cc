@@ -202,6 +202,23 @@ TEST(TokenAttn, LseIsOptional) {
   }
 }
 
+// Of one value of 1 the gate is the result.
+TEST(TokenAttn, SigmoidIsAsAccurateFarFromZero) {
+  TokenAttn call(
+      {.queries = 1, .keys = 1, .kv_heads = 1, .group = 1, .dim_v = 1751, .width = 1, .gate = Gate::kFeatures},
+      TESSERA_F32);
+  call.ids.fill(0);
+  call.v.fill(1);
+  for (int64_t i = 0; i < 1751; ++i) call.gate.set(i, 0.1 * static_cast<double>(i) - 87.3);
+  for_each_variant(TESSERA_F32, [&](const tessera_context& with) {
+    const Output got = call.run(with);
+    for (int64_t i = 0; i < 1751; ++i) {
+      const double want = sigmoid(call.gate.get(i));
+      EXPECT_NEAR(got.out.get(i), want, 5e-7 * want) << call.gate.get(i);
+    }
+  });
+}
+
 // Without seq_lens_k whole pages count.
 TEST(TokenAttn, LengthsAreOptional) {
   TokenAttn call({.requests = 2, .keys = 48, .form = TokenForm::kPaged}, TESSERA_BF16);
