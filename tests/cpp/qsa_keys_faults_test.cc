@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "by_hand.h"
+#include "lazy.h"
 #include "qsa_append.h"
 
 namespace tessera::test {
@@ -41,6 +42,59 @@ TEST(QsaExpandFaults, F08_NothingToSelect) {
     EXPECT_EQ(tokens.get(i), row < 3 && place <= row ? place : -1)
         << row << ", " << place;  // row 3 completes its block
   }
+}
+
+// Pages of 1,077,120 and of 65,536 bytes, so far apart that 32 bits count neither bytes nor elements.
+TEST_P(QsaKeysFaults, F14_PageTimesStrideWraps) {
+  struct Cache {
+    int64_t stride, pages;  // elements
+    std::vector<double> ids;
+  };
+  const Keys call({.requests = 1, .tokens = 64}, TESSERA_BF16);
+  const std::vector<double> want = call.compress(context()).values().values();
+  for (const Cache& c : {Cache{538560, 7025, {1994, 7024}}, Cache{32768, 65537, {32768, 65536}}}) {
+    const Lazy memory(static_cast<size_t>(c.stride * c.pages * 2));
+    if (memory.data == MAP_FAILED) GTEST_SKIP() << "8 GiB of address space are not to be had";
+    const TestTensor ring(TESSERA_BF16, {1, 3, 32}), lens = i32({1}, {0}), table = i32({1, 2}, c.ids);
+    const tessera_tensor cache = {memory.data, TESSERA_BF16, 3, {c.pages, 8, 32}, {c.stride, 32, 1}};
+    const tessera_qsa_append_keys_args a = {call.raw, {}, lens, call.rule(), {}, {}, {}, ring, {}, cache, table};
+    const tessera_context with = context();
+    ASSERT_EQ(tessera_qsa_append_keys(&a, &with), TESSERA_OK) << tessera_last_error();
+    for (int64_t i = 0; i < 16 * 32; ++i) {
+      const auto page = static_cast<int64_t>(c.ids[static_cast<size_t>(i / 256)]);
+      EXPECT_EQ(reference::View(cache).get(page * 256 + i % 256), want[static_cast<size_t>(i)]) << i;
+    }
+  }
+}
+
+// Requests, tokens and blocks that begin 2^31 elements apart.
+TEST_P(QsaKeysFaults, F16_RowOffsetsOverflow) {
+  const int64_t apart = int64_t{1} << 31;
+  const Lazy raw(static_cast<size_t>(2 * apart) * 2 + 4096), out(raw.bytes);
+  if (raw.data == MAP_FAILED || out.data == MAP_FAILED) GTEST_SKIP() << "16 GiB of address space are not to be had";
+  const Keys call({.requests = 3, .tokens = 8}, TESSERA_BF16);
+  tessera_qsa_compress_keys_args a = call.args(call.out());
+  a.raw_keys = {raw.data, TESSERA_BF16, 3, {3, 8, 32}, {apart, 32, 1}};
+  a.out = {out.data, TESSERA_BF16, 3, {3, 2, 32}, {apart, 32, 1}};
+  reference::View(a.raw_keys).set_values(call.raw.values().values());
+  const tessera_context with = context();
+  ASSERT_EQ(tessera_qsa_compress_keys(&a, &with), TESSERA_OK) << tessera_last_error();
+  EXPECT_EQ(reference::View(a.out).values(), call.compress(with).values().values());
+}
+
+TEST(QsaExpandFaults, F16_RowOffsetsOverflow) {
+  const int64_t apart = int64_t{1} << 31;
+  const Lazy blocks(static_cast<size_t>(2 * apart) * 4 + 4096), tokens(blocks.bytes);
+  if (blocks.data == MAP_FAILED || tokens.data == MAP_FAILED)
+    GTEST_SKIP() << "32 GiB of address space are not to be had";
+  const TestTensor positions = i32({3}, {9, 13, 30});
+  const tessera_tensor ids = {blocks.data, TESSERA_I32, 2, {3, 1}, {apart, 1}};
+  const tessera_tensor to = {tokens.data, TESSERA_I32, 2, {3, 7}, {apart, 1}};
+  reference::View(ids).set_values({0, 2, 1});
+  const tessera_qsa_expand_blocks_args a = {ids, positions, 4, to};
+  ASSERT_EQ(tessera_qsa_expand_blocks(&a, nullptr), TESSERA_OK) << tessera_last_error();
+  EXPECT_EQ(reference::View(to).values(),
+            (std::vector<double>{0, 1, 2, 3, 8, 9, -1, 8, 9, 10, 11, 12, 13, -1, 4, 5, 6, 7, 28, 29, 30}));
 }
 
 TEST_P(QsaKeysFaults, F19_LastRequestOverwritesTheOthers) {
@@ -116,6 +170,25 @@ TEST_P(QsaKeysFaults, F23_PrefixThatIsNoMultipleOfTheBlock) {
     engine.append({6}, {6}, true, context());
     for (const int64_t g : {210, 211}) EXPECT_EQ(engine.block(0, g), block_of(want, 0, g)) << g;
   }
+}
+
+TEST_P(QsaKeysFaults, F25_GarbageFromTheFirstTokenAfterPageOne) {
+  for (int64_t page : {2, 4, 6, 8, 16}) {
+    for (int64_t tokens : {4 * page - 1, 4 * page, 4 * page + 1, 4 * page + 4}) {
+      Engine engine({.keys = {.requests = 1, .tokens = tokens}, .page_size = page}, TESSERA_BF16);
+      engine.append({tokens - 1}, {tokens - 1}, true, context());
+      engine.append({1}, {1}, true, context());
+      engine.expect_blocks(context());
+    }
+  }
+}
+
+TEST_P(QsaKeysFaults, F28_EmptyBatches) {
+  Engine engine({.keys = {.requests = 3, .tokens = 40}, .page_size = 4}, TESSERA_BF16);
+  for (const std::vector<int64_t>& rows : {std::vector<int64_t>{0, 0, 0}, {3, 0, 5}, {0, 8, 0}, {37, 32, 35}}) {
+    engine.append(rows, rows, true, context());
+  }
+  engine.expect_blocks(context());
 }
 
 TEST_P(QsaKeysFaults, F31_RejectedDraftsEnterTheNextBlock) {
