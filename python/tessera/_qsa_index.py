@@ -234,6 +234,7 @@ def qsa_select_tokens(
     Args:
         q_idx, block_keys, budget, block_table, page_size, cu_seqlens_q, token_to_req, num_requests, query_positions,
             seq_lens_q, block_size, scale, score_scale, weights, seq_lens_k, screen, backend: as in `qsa_select`.
+        out: int32 [B, Q, K * bs + bs - 1] or [R, ...] to write into and return; must not overlap an input. None: a new tensor.
 
     Returns:
         int32 [B, Q, K * bs + bs - 1] or [R, ...] of q_idx's kind: ascending token ids within the request up to the row's
