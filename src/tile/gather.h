@@ -1,7 +1,8 @@
-// O += P V for values that are used by too few rows to be packed: V is read where its rows lie, row by row (or, in the
-// packed layout, two rows by two, element by element), and widened in registers. A step loads one vector piece of a value row (of kPair rows) for all rows of P; the piece of 64 bytes that a
-// row of V has in one cache line is used up before the next. Meanwhile the rows that come next are fetched line by line,
-// which is what keeps memory busy: a burst of prefetches between two multiplications is worth less than none.
+// O += P V for values that are used by too few rows to be packed: V is read where its rows lie, row by row, and widened in
+// registers. In the packed layout two rows lie element by element, and each takes its own from their words. A step loads
+// one vector piece of a value row (of kPair rows) for all rows of P; the piece of 64 bytes that a row of V has in one cache
+// line is used up before the next. What is needed next is fetched meanwhile, a few lines at a time, which is what keeps
+// memory busy: a burst of prefetches between two multiplications is worth less than none.
 //
 // Sums run over the rows of V in their order, whatever the number of rows or columns beside.
 #ifndef TESSERA_TILE_GATHER_H_
@@ -69,8 +70,8 @@ struct GatherValues {
   static void add(const Call& call, int columns, int rows, const operand* const* p, float* const* o) {
     constexpr int kWidth = Isa::kVecs * kLanes;
     const int64_t chances = static_cast<int64_t>(columns + kWidth - 1) / kWidth * ((call.count + kEvery - 1) / kEvery);
-    const int64_t left_over = call.ahead->pieces[0].bursts() + call.ahead->pieces[1].bursts();
-    const int bursts = static_cast<int>((left_over + chances - 1) / chances);
+    const int64_t wanted = call.ahead->pieces[0].bursts() + call.ahead->pieces[1].bursts();
+    const int bursts = static_cast<int>((wanted + chances - 1) / chances);
     for (int column = 0; column < columns; column += kWidth) {
       const int left = columns - column;
       const int vecs = left < kWidth ? (left + kLanes - 1) / kLanes : Isa::kVecs;

@@ -219,6 +219,24 @@ TEST(TokenAttn, SigmoidIsAsAccurateFarFromZero) {
   });
 }
 
+// A list that is written to while the call runs gives any result, but the call ends.
+TEST(TokenAttn, ListsThatChangeMeanwhileEndTheCall) {
+  for (int64_t splits : {0, 3}) {
+    TokenAttn call({.queries = 30, .keys = 700, .width = 600, .splits = splits}, TESSERA_BF16);
+    tessera_context context = {};
+    context.executor = {TESSERA_EXECUTOR_PARALLEL_FOR, 2, 0, 0, nullptr, &call.ids};
+    context.executor.parallel_for = [](void* ids, int32_t n, void (*body)(void*, int32_t), void* arg) {
+      static_cast<TestTensor*>(ids)->fill(-1);
+      for (int32_t i = 0; i < n; ++i) body(arg, i);
+    };
+    const Output to = call.output();
+    const TokenArgs a = call.args_into(to);
+    EXPECT_EQ(tessera_qsa_sparse_attention(&a, &context), TESSERA_OK) << tessera_last_error();
+    EXPECT_TRUE(to.out.gaps_untouched());
+    EXPECT_EQ(call.ids.get(0), -1) << "the host's threads were not asked";
+  }
+}
+
 // Without seq_lens_k whole pages count.
 TEST(TokenAttn, LengthsAreOptional) {
   TokenAttn call({.requests = 2, .keys = 48, .form = TokenForm::kPaged}, TESSERA_BF16);

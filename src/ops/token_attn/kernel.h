@@ -127,14 +127,13 @@ struct TokenAttn {
   // in lines with those of other tokens, nothing.
   void fetch(const Tokens& tokens, Ahead* ahead) const {
     const bool packed = p.pages.packed;
-    const bool by_fours = p.k.token == 4 * kE;
     const int keys = packed && tokens.in_place ? 4 : 1;
     const int values = packed && tokens.in_place ? kE : 1;
+    const int key_pieces = !packed || p.k.token == 4 * kE ? tokens.count / keys : 0;
     const int64_t element = static_cast<int64_t>(sizeof(In));
-    const int64_t key_bytes = !packed ? p.dim : by_fours ? 4 * p.dim : 0;
     const auto* const k = reinterpret_cast<const char* const*>(tokens.k);
     const auto* const v = reinterpret_cast<const char* const*>(tokens.v);
-    ahead->pieces[0] = {k, keys, tokens.count / keys, key_bytes * element};
+    ahead->pieces[0] = {k, keys, key_pieces, p.dim * (packed ? 4 : 1) * element};
     ahead->pieces[1] = {v, values, tokens.count / values, p.dim_v * (packed ? kE : 1) * element};
   }
 
