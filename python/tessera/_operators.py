@@ -7,8 +7,7 @@ them: schemas, fake implementations, `_out` forms. Neither torch nor the compile
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 Shape = tuple[Any, ...]  # sizes, None for one that only the values in the tensors tell
 
@@ -21,15 +20,13 @@ class Arguments:
             setattr(self, name, value)
 
 
-@dataclass(frozen=True)
-class Result:
+class Result(NamedTuple):
     name: str  # that of the argument which takes a tensor to write into, or of its part in the tuple `out`
     dtype: str  # a dtype, or the argument whose dtype it has or is
     shape: Callable[[Arguments], Shape]
 
 
-@dataclass(frozen=True)
-class Operator:
+class Operator(NamedTuple):
     results: tuple[Result, ...] = ()
     changes: tuple[str, ...] = ()  # arguments that are written in place
     has_out: bool = True

@@ -105,13 +105,14 @@ double measure_gather(const nb::ndarray<const uint64_t, nb::ndim<1>, nb::c_conti
 // The memory of a new result as an object with __dlpack__, for producers whose from_dlpack makes the caller's own kind
 // of array: NumPy's __dlpack__ cannot export bfloat16.
 nb::object as_dlpack(nb::handle array) {
-  const View view = view_of(array, {"as_dlpack", "array"}, "bfloat16, float16, float32 or int32", Access::kRead);
+  const View view = view_of(array, {"as_dlpack", "array"}, "the dtype of a result", Access::kRead);
   const tessera_tensor& t = view.tensor;
   using Code = nb::dlpack::dtype_code;
   nb::dlpack::dtype dtype{static_cast<uint8_t>(Code::Float), 16, 1};
   if (t.dtype == TESSERA_BF16) dtype.code = static_cast<uint8_t>(Code::Bfloat);
   if (t.dtype == TESSERA_F32) dtype.bits = 32;
   if (t.dtype == TESSERA_I32) dtype = {static_cast<uint8_t>(Code::Int), 32, 1};
+  if (t.dtype == TESSERA_I8) dtype = {static_cast<uint8_t>(Code::Int), 8, 1};
   size_t shape[TESSERA_MAX_DIMS];
   std::copy(t.shape, t.shape + t.ndim, shape);
   return nb::cast(nb::ndarray<nb::array_api>(t.data, static_cast<size_t>(t.ndim), shape, view.owner, t.stride, dtype));

@@ -82,7 +82,7 @@ def test_out_and_lse_in_any_combination(given):
         targets = {name: torch.zeros_like(t) for name, t in zip(("out", "lse"), expected, strict=True) if name in given}
         options["return_softmax_lse"] = returns_lse
         compiled = torch.compile(
-            lambda targets: tessera.msa_sparse_attention(*args, **options, **targets),  # noqa: B023
+            lambda targets: tessera.msa_sparse_attention(*args, **options, **targets),
             fullgraph=True,
             backend="aot_eager",
         )
@@ -113,16 +113,14 @@ def decode_step(requests: int, seed: int = 0):
     return [*new, slots, caches[0], caches[1], index_q, caches[2], page_table, used]
 
 
-@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
-def test_inductor_runs_a_decode_step(dynamic):
-    compiled = torch.compile(attend_with_growing_cache, fullgraph=True, dynamic=dynamic)
-    for requests in (2, 3, 5) if dynamic else (2,):
+def test_inductor_runs_decode_steps_of_any_number_of_requests():
+    compiled = torch.compile(attend_with_growing_cache, fullgraph=True, dynamic=True)
+    for requests in (3, 5):
         inputs, same = decode_step(requests), decode_step(requests)
-        actual, expected = compiled(*inputs), attend_with_growing_cache(*same)
-        torch.testing.assert_close(actual, expected)  # silu is inductor's
+        with torch._dynamo.config.patch(error_on_recompile=requests != 3):
+            actual = compiled(*inputs)
+        torch.testing.assert_close(actual, attend_with_growing_cache(*same))  # silu is inductor's
         assert_same(inputs, same)
-    if dynamic:
-        assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
 
 
 def test_inductor_keeps_unit_strides():
@@ -146,7 +144,7 @@ def test_a_changed_number_of_rows_does_not_recompile():
         dynamic=True,
         backend=recorder(graphs),
     )
-    for batch, rows, keys in ((2, 5, 30), (3, 9, 41), (4, 17, 8)):
+    for batch, rows, keys in ((3, 5, 30), (4, 9, 41), (6, 17, 19)):  # all different: equal sizes are one to Dynamo
         q, k = torch.randn(batch, rows, 2, 8), torch.randn(batch, keys, 1, 8)
         assert_same(compiled(q, k), tessera.msa_select(q, k, topk=2, block_size=4, q_offset=3))
     assert len(graphs) == 1
@@ -161,3 +159,12 @@ def test_an_export_runs_the_ops():
     exported = torch.export.export(Select(), (q, k), dynamic_shapes=({1: torch.export.Dim("rows")}, None))
     q = torch.randn(2, 9, 2, 8)
     assert_same(exported.module()(q, k), Select()(q, k))
+
+
+def test_a_gradient_is_refused_while_compiling():
+    q, k = torch.randn(3, 5, 2, 8), torch.randn(3, 30, 1, 8, requires_grad=True)
+    compiled = torch.compile(lambda q, k: tessera.msa_select(q, k * 2, topk=2), fullgraph=True, backend="aot_eager")
+    with pytest.raises(torch._dynamo.exc.Unsupported, match="NotImplementedError.*msa_select: k requires a gradient"):
+        compiled(q, k)
+    with torch.no_grad():
+        assert_same(compiled(q, k), tessera.msa_select(q, k * 2, topk=2))

@@ -3,6 +3,7 @@
 import inspect
 import subprocess
 import sys
+from contextlib import nullcontext
 
 import pytest
 import tessera
@@ -137,3 +138,85 @@ def test_opcheck_of_out(name):
         out = dict(zip(names, as_list(direct(name, seed)), strict=True))
         args, options = positional(name, op_arguments(name, seed))
         torch.library.opcheck(getattr(ops, name + "_out").default, args, {**options, **out})
+
+
+# ---- What is refused ----
+
+
+def selection(device: str = "cpu"):
+    return torch.zeros(2, 5, 2, 8, device=device), torch.zeros(2, 30, 1, 8, device=device)
+
+
+def test_a_gradient_in_a_list_is_refused():
+    values = op_arguments("merge_states", 1)
+    values["partials_lse"][0].requires_grad_()
+    with pytest.raises(NotImplementedError, match=r"^merge_states: partials\[0\] lse requires a gradient"):
+        ops.merge_states(**values)
+
+
+@pytest.mark.parametrize("name", sorted(OPERATORS.keys() - {"cp_merge", "merge_states", "qsa_expand_blocks"}))
+def test_a_gradient_is_refused_by_op_and_argument(name):
+    values = op_arguments(name, 1)
+    wanted = next(key for key, value in values.items() if torch.is_tensor(value) and value.is_floating_point())
+    values[wanted].requires_grad_()
+    for mode in (None, FakeTensorMode()):
+        with pytest.raises(NotImplementedError, match=f"^{name}: {wanted} requires a gradient"), mode or nullcontext():
+            getattr(ops, name)(**tree_map_only(torch.Tensor, mode.from_tensor, values) if mode else values)
+    if OPERATORS[name].results:
+        with torch.no_grad():
+            assert not as_list(getattr(ops, name)(**values))[0].requires_grad
+
+
+def test_a_tensor_that_autograd_has_kept_is_known_to_be_changed():
+    weight = torch.ones(3, requires_grad=True)
+    scores = torch.zeros(3, 3)
+    loss = (scores * weight).sum()
+    ends = torch.zeros(3, dtype=torch.int32)
+    ops.qsa_mqa_prefill_out(torch.randn(3, 1, 8), torch.randn(3, 8), ends, ends, out=scores)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+
+
+def test_other_devices_are_refused_by_op_and_argument():
+    q, k = selection()
+    for mixed in ((q, k.to("meta")), (q.to("meta"), k)):
+        with pytest.raises(ValueError, match="^msa_select: . is on meta; expected CPU memory"):
+            ops.msa_select(*mixed, topk=2)
+    with FakeTensorMode():
+        with pytest.raises(ValueError, match="^msa_select: q is on cuda:0; expected CPU memory"):
+            ops.msa_select(*selection("cuda"), topk=2)
+        with pytest.raises(ValueError, match="^msa_select: out is on cuda:0; expected CPU memory"):
+            ops.msa_select_out(*selection(), topk=2, out=torch.zeros(2, 2, 5, 2, dtype=torch.int32, device="cuda"))
+
+
+def test_meta_tensors_give_shapes():
+    indices = ops.msa_select(*selection("meta"), topk=2)
+    assert (indices.device.type, indices.shape, indices.dtype) == ("meta", (2, 2, 5, 2), torch.int32)
+
+
+def test_wrong_axes_are_refused_without_values():
+    with (
+        FakeTensorMode(),
+        pytest.raises(ValueError, match=r"^msa_select: no form of the call .*: q \[5\], k \[2, 30, 1, 8\]"),
+    ):
+        ops.msa_select(torch.zeros(5), selection()[1], topk=2)
+
+
+def test_inference_tensors_are_written():
+    ends = torch.full((3,), 3, dtype=torch.int32)
+    q, k = torch.randn(3, 1, 8), torch.randn(3, 8)
+    with torch.inference_mode():
+        scores = torch.zeros(3, 3)
+    ops.qsa_mqa_prefill_out(q, k, ends, ends, out=scores)
+    with torch.inference_mode():
+        ops.qsa_mqa_prefill_out(q, k, ends * 0, ends, out=scores)
+    assert_same(scores, tessera.qsa_mqa_prefill(q, k, ends * 0, ends))
+
+
+def test_importing_tessera_imports_nothing_large():
+    code = (
+        "import sys, tessera\n"
+        "large = {'torch', 'transformers', 'jax', 'numpy', 'ml_dtypes', 'rich', 'click', 'dataclasses'} & set(sys.modules)\n"
+        "assert not large, large\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 import tessera
 from tessera.bench.case import Case, Peer
-from tessera.bench.peers import sdpa_single
+from tessera.bench.peers import as_torch, sdpa_single, torch_module
 from tessera.bench.rows import row_share
 from tessera.check.bounds import AttentionTruth
 from tessera.check.data import normal
+
+
+def _torch_ops() -> Any:
+    torch_module()
+    from tessera.torch import ops
+
+    return ops
 
 
 class CallOverhead(Case):
@@ -76,7 +84,18 @@ class DecodeOverhead(Case):
 
     def peers(self) -> dict[str, Peer]:
         q, k, v = self.q[None], *(x.swapaxes(1, 2) for x in (self.k, self.v))
-        return {"torch_sdpa_dense": Peer(lambda _: sdpa_single(q, k, v), lambda _: 1.0)}
+        calls = {
+            "torch_sdpa_dense": lambda _: sdpa_single(q, k, v),
+            "torch_function": lambda _: self._with_torch(tessera.msa_sparse_decode_attention),
+            "torch_op": lambda _: self._with_torch(_torch_ops().msa_sparse_decode_attention_out),
+        }
+        return {name: Peer(call, lambda _: 1.0) for name, call in calls.items()}
+
+    def _with_torch(self, function: Callable[..., Any]) -> Callable[[], Any]:
+        """The case's own call on torch tensors that share its memory."""
+        inputs = [as_torch(array) for array in self.inputs]
+        options = {name: as_torch(x) if isinstance(x, np.ndarray) else x for name, x in self.options.items()}
+        return lambda: function(*inputs, **options)
 
     def check(self) -> float:
         return row_share(self.out[0], self.q[0], self.k[0, 0], self.v[0, 0], self.dtype)

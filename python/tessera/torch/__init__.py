@@ -13,9 +13,12 @@ states_m; partials_out, partials_lse), and dtypes are torch's.
 Code that is compiled may as well call `tessera.X` itself: it is traced as these ops.
 """
 
+import torch
+
 from tessera.torch._register import register
 from tessera.torch._trace import call
 
-__all__ = ["call"]
+__all__ = ["call", "ops"]
 
 register()
+ops = torch.ops.tessera

@@ -101,23 +101,36 @@ def _out(op: Op) -> Callable[..., Any]:
     return _changing(op, function, names)
 
 
-def _fake(op: Op) -> Callable[..., Any]:
-    """Results without values: shapes, dtypes and strides as `op` gives them."""
+def _refuse_devices(op: Op, args: tuple[Any, ...], options: dict[str, Any]) -> None:
+    devices = {name: tensor.device for name, tensor in _tensors(op, args, options)}
+    if all(device.type == "meta" for device in devices.values()):
+        return
+    for name, device in devices.items():
+        if device.type != "cpu":
+            raise ValueError(f"{op.name}: {name} is on {device}; expected CPU memory")
 
+
+def _new_results(op: Op, args: tuple[Any, ...], options: dict[str, Any]) -> list[torch.Tensor]:
+    """Results without values: shapes, dtypes and strides as the function gives them."""
+    values = op.bind(args, options)
+    results = []
+    for i in range(len(op.row.results)):
+        try:
+            shape = op.shape(values, i)
+        except (IndexError, ValueError, AttributeError) as error:
+            shapes = ", ".join(f"{name} {list(tensor.shape)}" for name, tensor in _tensors(op, args, options))
+            raise ValueError(f"{op.name}: no form of the call has tensors of these axes: {shapes}") from error
+        sizes = [torch.library.get_ctx().new_dynamic_size() if size is None else size for size in shape]
+        results.append(op.like(values).new_empty(sizes, dtype=op.dtype(values, i)))
+    return results
+
+
+def _fake(op: Op, *, new: bool) -> Callable[..., Any]:
     def fake(*args: Any, **options: Any) -> Any:
-        for name, tensor in _tensors(op, args, options):
-            if tensor.device.type not in ("cpu", "meta"):
-                raise ValueError(f"{op.name}: {name} is on {tensor.device}; expected CPU memory")
-        values = op.bind(args, options)
-        results = []
-        for i in range(len(op.row.results)):
-            try:
-                shape = op.shape(values, i)
-            except (IndexError, ValueError, AttributeError) as error:
-                shapes = ", ".join(f"{name} {list(tensor.shape)}" for name, tensor in _tensors(op, args, options))
-                raise ValueError(f"{op.name}: no form of the call has tensors of these axes: {shapes}") from error
-            sizes = [torch.library.get_ctx().new_dynamic_size() if size is None else size for size in shape]
-            results.append(op.like(values).new_empty(sizes, dtype=op.dtype(values, i)))
+        _refuse_devices(op, args, options)
+        if not new:
+            return None
+        results = _new_results(op, args, options)
         return results[0] if len(results) == 1 else tuple(results)
 
     return fake
@@ -134,10 +147,6 @@ def _define(op: Op, schema: str, compute: Callable[..., Any], fake: Callable[...
 
 def register() -> None:
     for op in OPS.values():
-        fake = _fake(op)
-        if op.row.results:
-            _define(op, op.schema(), _functional(op), fake)
-        else:
-            _define(op, op.schema(), _functional(op), lambda *args, **options: None)
+        _define(op, op.schema(), _functional(op), _fake(op, new=bool(op.row.results)))
         if op.row.results and op.row.has_out:
-            _define(op, op.out_schema(), _out(op), lambda *args, **options: None)
+            _define(op, op.out_schema(), _out(op), _fake(op, new=False))
