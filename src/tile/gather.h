@@ -104,22 +104,26 @@ struct GatherValues {
       for (int n = 0; n < kN; ++n) acc[m][n] = Isa::load(o[m] + column + n * kLanes);
     }
     const Call& c = call;
-    for (int k = 0; k < c.count; k += kPair) {
-      unit u[kN];
+    // The bursts stand outside the inner loop, which needs its registers.
+    for (int begin = 0; begin < c.count; begin += kEvery) {
+      for (int n = 0; n < bursts; ++n) c.ahead->burst();
+      const int end = begin + kEvery < c.count ? begin + kEvery : c.count;
+      for (int k = begin; k < end; k += kPair) {
+        unit u[kN];
 #pragma GCC unroll 8
-      for (int n = 0; n < kN; ++n) {
-        if constexpr (kPaired) {
-          u[n] = paired_units(c, k, column + n * kLanes);
-        } else {
-          u[n] = column_units(c, k, column + n * kLanes, kWhole || n + 1 < kN ? kLanes : left - n * kLanes);
+        for (int n = 0; n < kN; ++n) {
+          if constexpr (kPaired) {
+            u[n] = paired_units(c, k, column + n * kLanes);
+          } else {
+            u[n] = column_units(c, k, column + n * kLanes, kWhole || n + 1 < kN ? kLanes : left - n * kLanes);
+          }
         }
-      }
-      for (int n = 0; k % kEvery == 0 && n < bursts; ++n) c.ahead->burst();
 #pragma GCC unroll 8
-      for (int m = 0; m < kM; ++m) {
-        const unit r = Isa::broadcast_unit(row[m] + k);
+        for (int m = 0; m < kM; ++m) {
+          const unit r = Isa::broadcast_unit(row[m] + k);
 #pragma GCC unroll 8
-        for (int n = 0; n < kN; ++n) acc[m][n] = Isa::dot(acc[m][n], r, u[n]);
+          for (int n = 0; n < kN; ++n) acc[m][n] = Isa::dot(acc[m][n], r, u[n]);
+        }
       }
     }
 #pragma GCC unroll 8
