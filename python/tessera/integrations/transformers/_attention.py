@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from time import perf_counter
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
@@ -82,7 +82,7 @@ def attention(
             raise NotImplementedError(f"tessera attention: {name} cannot be honoured: {why}")
     if not isinstance(attention_mask, CausalMask):
         if isinstance(attention_mask, RefusedMask):
-            raise NotImplementedError(f"tessera attention: attention_mask cannot be honoured: {attention_mask.reason}")
+            refuse_mask(attention_mask)
         if not (getattr(module, "is_causal", True) if is_causal is None else is_causal):
             return sdpa_attention_forward(
                 module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, is_causal=False
@@ -120,10 +120,7 @@ def _mask_of_none(query: torch.Tensor, key: torch.Tensor, attention_mask: torch.
     """A causal call without our mask: the model made none, as `sdpa` understands it, or it made its own."""
     requests, queries, keys = query.shape[0], query.shape[2], key.shape[2]
     if attention_mask is not None:
-        raise NotImplementedError(
-            f"tessera attention: attention_mask is a {type(attention_mask).__name__} made outside the mask function of "
-            "tessera; expected None or bool [B, tokens], given to the model"
-        )
+        refuse_mask(attention_mask)
     if queries not in (1, keys):
         raise NotImplementedError(
             f"tessera attention: attention_mask is absent with {queries} queries and {keys} keys: where the queries stand "
@@ -132,13 +129,27 @@ def _mask_of_none(query: torch.Tensor, key: torch.Tensor, attention_mask: torch.
     return CausalMask(requests, queries, keys, keys - queries, None)
 
 
-def _check(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: CausalMask, dropout: float) -> None:
-    if dropout != 0:
-        raise NotImplementedError(f"tessera attention: dropout is {dropout}; expected 0, as after model.eval()")
-    if torch.is_grad_enabled() and (query.requires_grad or key.requires_grad or value.requires_grad):
+def refuse_mask(mask: Any) -> NoReturn:
+    """A mask that is not a `CausalMask`."""
+    if isinstance(mask, RefusedMask):
+        raise NotImplementedError(f"tessera attention: attention_mask cannot be honoured: {mask.reason}")
+    raise NotImplementedError(
+        f"tessera attention: attention_mask is a {type(mask).__name__} made outside the mask function of tessera; expected "
+        "None or bool [B, tokens], given to the model"
+    )
+
+
+def refuse_gradients(*tensors: torch.Tensor) -> None:
+    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
         raise NotImplementedError(
             "tessera attention: gradients are not supported; call the model under torch.no_grad()"
         )
+
+
+def _check(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: CausalMask, dropout: float) -> None:
+    if dropout != 0:
+        raise NotImplementedError(f"tessera attention: dropout is {dropout}; expected 0, as after model.eval()")
+    refuse_gradients(query, key, value)
     if (query.shape[0], query.shape[2], key.shape[2]) != (mask.requests, mask.q_length, mask.kv_length):
         raise ValueError(
             f"tessera attention: query has shape {tuple(query.shape)} and key {tuple(key.shape)}, the mask was made for "

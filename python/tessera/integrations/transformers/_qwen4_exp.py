@@ -18,6 +18,7 @@ from transformers.cache_utils import Cache
 from transformers.models.qwen4_exp import modeling_qwen4_exp as qwen4
 
 import tessera
+from tessera.integrations.transformers._attention import refuse_gradients, refuse_mask
 from tessera.integrations.transformers._mask import CausalMask, RefusedMask, Span
 from tessera.integrations.transformers._qwen4_exp_cache import CompressedKeys, layer_of
 from tessera.integrations.transformers._selection import Selection, replace_forward
@@ -139,7 +140,9 @@ def _index(
     cache: Cache | None = None,
 ) -> TokenSelection:
     """The first part of the model's forward, up to the raw keys; then the keys of the blocks that have been completed."""
-    _check(hidden_states, attention_mask)
+    if not isinstance(attention_mask, CausalMask):
+        refuse_mask(attention_mask)
+    refuse_gradients(hidden_states)
     queries = hidden_states.shape[1]
     projected = indexer.index_qk_proj(hidden_states).unflatten(-1, (-1, indexer.index_head_dim))
     q, raw = projected[:, :, :-1], projected[:, :, -1]
@@ -170,20 +173,6 @@ def _index(
     compressed = CompressedKeys() if layer is None else layer.compressed
     keys = compressed.update(raw, attention_mask.spans, indexer.compress_ratio, compress)
     return TokenSelection(attention_mask, q, keys, indexer.compress_ratio, indexer.block_topk)
-
-
-def _check(hidden_states: torch.Tensor, attention_mask: Any) -> None:
-    if isinstance(attention_mask, RefusedMask):
-        raise NotImplementedError(f"tessera attention: attention_mask cannot be honoured: {attention_mask.reason}")
-    if not isinstance(attention_mask, CausalMask):
-        raise NotImplementedError(
-            f"tessera attention: attention_mask is a {type(attention_mask).__name__} made outside the mask function of "
-            "tessera; expected None or bool [B, tokens], given to the model"
-        )
-    if torch.is_grad_enabled() and hidden_states.requires_grad:
-        raise NotImplementedError(
-            "tessera attention: gradients are not supported; call the model under torch.no_grad()"
-        )
 
 
 def patch() -> None:
