@@ -28,6 +28,7 @@ def _keys(*names: str) -> int:
 
 
 _NOT_PLAIN = _keys("Python", "PythonDispatcher", "Functionalize", "Meta", "CUDA") & ~_keys("CPU", "AutogradCPU")
+_PLAIN = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
 _BELOW_AUTOGRAD = torch._C._after_autograd_keyset
 
 
@@ -50,12 +51,21 @@ def _refuse_gradients(op: Op, args: tuple[Any, ...], options: dict[str, Any]) ->
             )
 
 
-def _entry(op: Op, overload: Any, compute: Callable[..., Any]) -> Callable[..., Any]:
+def _entry(op: Op, overload: Any, function: Callable[..., Any], changes: tuple[str, ...]) -> Callable[..., Any]:
+    places = [(name, op.names.index(name) if name in op.names else 0) for name in changes]
+
     def entry(keys: Any, *args: Any, **options: Any) -> Any:
-        if not keys.raw_repr() & _NOT_PLAIN:
-            return compute(*args, **options)  # which refuses gradients itself
-        _refuse_gradients(op, args, options)
-        return overload.redispatch(keys & _BELOW_AUTOGRAD, *args, **options)
+        if keys.raw_repr() & _NOT_PLAIN:
+            _refuse_gradients(op, args, options)
+            return overload.redispatch(keys & _BELOW_AUTOGRAD, *args, **options)
+        results = function(*args, **options)  # which refuses gradients itself
+        if not places:
+            return results
+        for name, place in places:  # autograd may have kept what was changed
+            tensor = options.get(name) if name in options or place >= len(args) or not place else args[place]
+            if tensor is not None and not tensor.is_inference():
+                torch.autograd.graph.increment_version(tensor)
+        return None
 
     return entry
 
@@ -63,42 +73,24 @@ def _entry(op: Op, overload: Any, compute: Callable[..., Any]) -> Callable[..., 
 def _functional(op: Op) -> Callable[..., Any]:
     if op.returns_lse:
         return functools.partial(op.function, **{op.returns_lse: True})
-    if op.row.changes:
-        return _changing(op, op.function, op.row.changes)
     if not op.parts:
         return op.function
     return lambda *args, **options: op.function(**op.public(args, options))
 
 
-def _changing(op: Op, function: Callable[..., Any], names: tuple[str, ...]) -> Callable[..., Any]:
-    """`function`, after which autograd knows that these arguments were changed."""
-    places = [(op.names.index(name) if name in op.names else -1, name) for name in names]
-
-    def compute(*args: Any, **options: Any) -> None:
-        function(*args, **options)
-        changed = [args[i] if 0 <= i < len(args) else options.get(name) for i, name in places]
-        changed = [tensor for tensor in changed if tensor is not None and not tensor.is_inference()]
-        torch.autograd.graph.increment_version(changed)
-
-    return compute
-
-
 def _out(op: Op) -> Callable[..., Any]:
-    names = tuple(result.name for result in op.row.results)
+    names = [result.name for result in op.row.results]
+
+    def packed(*args: Any, **options: Any) -> Any:
+        out = tuple(options.pop(name) for name in names)
+        return op.function(**op.public(args, options), out=out)
+
+    def single(*args: Any, out: torch.Tensor, **options: Any) -> Any:
+        return op.function(**op.public(args, options), out=out)
+
     if op.packs_out:
-
-        def function(*args: Any, **options: Any) -> None:
-            out = tuple(options.pop(name) for name in names)
-            op.function(**op.public(args, options), out=out)
-
-    elif op.parts:
-
-        def function(*args: Any, out: torch.Tensor, **options: Any) -> None:
-            op.function(**op.public(args, options), out=out)
-
-    else:
-        function = op.function
-    return _changing(op, function, names)
+        return packed
+    return single if op.parts else op.function
 
 
 def _refuse_devices(op: Op, args: tuple[Any, ...], options: dict[str, Any]) -> None:
@@ -136,17 +128,23 @@ def _fake(op: Op, *, new: bool) -> Callable[..., Any]:
     return fake
 
 
-def _define(op: Op, schema: str, compute: Callable[..., Any], fake: Callable[..., Any]) -> None:
+def _define(
+    op: Op, schema: str, function: Callable[..., Any], changes: tuple[str, ...], fake: Callable[..., Any]
+) -> None:
     name = schema.partition("(")[0]
     _LIBRARY.define(schema, tags=_TAGS)
-    _LIBRARY.impl(name, compute, "CompositeExplicitAutograd")  # any device: the function says which it does not take
     overload = getattr(torch.ops.tessera, name).default
-    _LIBRARY.impl(name, _entry(op, overload, compute), "Autograd", with_keyset=True)
+    entry = _entry(op, overload, function, changes)
+    _LIBRARY.impl(name, entry, "Autograd", with_keyset=True)
+    # Any device: the function says which it does not take.
+    _LIBRARY.impl(name, functools.partial(entry, _PLAIN), "CompositeExplicitAutograd")
     _LIBRARY._register_fake(name, fake)
 
 
 def register() -> None:
     for op in OPS.values():
-        _define(op, op.schema(), _functional(op), _fake(op, new=bool(op.row.results)))
+        changes = op.row.changes
+        _define(op, op.schema(), _functional(op), changes, _fake(op, new=bool(op.row.results)))
         if op.row.results and op.row.has_out:
-            _define(op, op.out_schema(), _out(op), _fake(op, new=False))
+            names = tuple(result.name for result in op.row.results)
+            _define(op, op.out_schema(), _out(op), names, _fake(op, new=False))
