@@ -111,7 +111,7 @@ def test_more_axes_than_there_are(function, argument, axes):
 def test_results_that_no_memory_can_hold():
     p, most = Index(), 2**63 - 1
     with pytest.raises(ValueError, match="^qsa_select_tokens: budget is 9223372036854775807, more tokens than"):
-        tessera.qsa_select_tokens(p.q, p.k, budget=most)
+        tessera.qsa_select_tokens(p.q, p.k, budget=most, block_size=3)
     table, lens = np.zeros((3, 1), np.int32), np.zeros(3, np.int32)
     too_large = [
         ("qsa_select", lambda: tessera.qsa_select(p.q, p.k, budget=most)),
