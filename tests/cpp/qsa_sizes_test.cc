@@ -142,6 +142,8 @@ TEST(QsaSizes, MoreRowsThanInt32Counts) {
                                                                         nullptr,
                                                                         result({rows, 0}, {1, 1})}),
           TESSERA_NOT_IMPLEMENTED, "number of rows of q is 2147483648");
+  refused(attend(floats({rows, 1, 8}, {0, 8, 1}), floats({1, 4, 1, 8}, {0, 8, 8, 1}), {}, {}), TESSERA_NOT_IMPLEMENTED,
+          "number of rows of query is 2147483648");
 }
 
 TEST(QsaSizes, StridesOfAxesWithoutASecondElement) {
@@ -169,6 +171,38 @@ TEST(QsaSizes, NoRowsOfHugeOnes) {
   accepted(compress(floats({0, k2To40, 8}, {0, 0, 1}), result({0, k2To40 / 4, 8}, {0, 0, 1})));
   accepted(attend(q, floats({1, 4, 1, 8}, {0, 8, 8, 1}), ids({1, 0, k2To58}, {0, 0, 0}),
                   result({1, 0, 1, 8}, {0, 0, 8, 1})));
+}
+
+TEST(QsaSizes, PagesOfNoTokens) {
+  const tessera_tensor q = floats({1, 1, 1, 8}, {0, 0, 8, 1}), to = result({1, 1, 1, 8}, {0, 0, 8, 1});
+  tessera_qsa_sparse_attention_args a = {};
+  a.q = q;
+  a.token_indices = ids({1, 1, 3}, {0, 0, 1});
+  a.page_table = ids({1, 1}, {1, 1});
+  a.out = to;
+  const auto gives_zero = [&] {
+    *static_cast<float*>(to.data) = 7;
+    accepted(call_of(tessera_qsa_sparse_attention, a));
+    EXPECT_EQ(*static_cast<float*>(to.data), 0);
+  };
+  a.k = a.v = floats({4, 0, 1, 8}, {8, 8, 8, 1});
+  gives_zero();
+  a.k = floats({4, 1, 8, 0, 1}, {8, 8, 1, 1, 1});  // in the packed layout
+  a.v = floats({4, 1, 0, 8, 1}, {8, 8, 1, 1, 1});
+  gives_zero();
+  a.q = floats({1, 1, 8}, {8, 8, 1});
+  a.out = result({1, 1, 8}, {8, 8, 1});
+  a.token_indices = a.page_table = {};
+  a.selected_kv_indices = ids({1, 3}, {3, 1});
+  gives_zero();
+  tessera_qsa_select_args s = {};
+  s.index.q = q;
+  s.index.k = floats({4, 0, 8}, {8, 8, 1});
+  s.index.page_table = ids({1, 1}, {1, 1});
+  s.topk = 1;
+  s.indices = result({1, 1, 1}, {1, 1, 1}, kInts);
+  accepted(call_of(tessera_qsa_select, s));
+  EXPECT_EQ(*static_cast<int32_t*>(s.indices.data), -1);
 }
 
 // A block of 2^63 - 1 tokens is never complete, and its list of tokens has no room.

@@ -5,7 +5,7 @@
 #include <initializer_list>
 #include <string>
 
-#include "core/check.h"
+#include "core/check_rows.h"
 #include "core/packed_layout.h"
 
 namespace tessera::token_attn {
@@ -105,8 +105,7 @@ void check_inputs(const Args& a, Form form, Checker* c, Problem* p) {
   if (!c->ok()) return;
   p->group = heads / p->kv_heads;
   p->dtype = a.q.dtype;
-  p->rows.row_axis = std::max<int64_t>(1, a.q.shape[is_packed(a) ? 0 : 1]);
-  p->rows.rows = is_packed(a) ? a.q.shape[0] : a.q.shape[0] * a.q.shape[1];
+  p->rows = row_form("query", a.q, is_packed(a), c);
   p->scale = a.softmax_scale != nullptr ? *a.softmax_scale : 1.0f / std::sqrt(static_cast<float>(p->dim));
   c->require(std::isfinite(p->scale),
              [&] { return invalid("scale is " + std::to_string(p->scale) + "; expected a finite number"); });
@@ -126,14 +125,6 @@ KeyView key_view(Form form, const tessera_tensor& t) {
   return {t.data, 0, 0, s[0], s[1]};
 }
 
-void check_ints(const char* name, const tessera_tensor& t, const char* axes, int64_t size, const char* what, Ints* to,
-                Checker* c) {
-  if (!given(t)) return;
-  c->tensor(name, t, axes, {1}, {TESSERA_I32});
-  c->axis(name, t, 0, size, what);
-  *to = {static_cast<const int32_t*>(t.data), t.stride[0]};
-}
-
 // Pages of either layout, with or without a table; p->keys becomes what the table has room for.
 void check_pages(const Args& a, Checker* c, Problem* p) {
   const tessera_tensor& t = a.page_table;
@@ -144,6 +135,7 @@ void check_pages(const Args& a, Checker* c, Problem* p) {
     return invalid("page_size is " + std::to_string(size) + "; expected " + (has_units(a) ? "a multiple of " : "") +
                    std::to_string(tokens) + " (ps of key)");
   });
+  p->keys = 0;
   if (!c->ok() || tokens == 0) return;
   p->pages.span = std::min<int64_t>(size / tokens, INT32_MAX);
   if (__builtin_mul_overflow(given(t) ? t.shape[1] : pages, size, &p->keys)) p->keys = INT64_MAX;
@@ -170,12 +162,7 @@ void check_keys(const Args& a, Form form, Checker* c, Problem* p) {
     p->rows.requests = t.shape[0];
     check_pages(a, c, p);
   } else if (form == Form::kPacked) {
-    c->tensor("cu_seqlens_k", a.cu_seqlens_k, "[B + 1]", {1}, {TESSERA_I32});
-    c->require(!c->ok() || a.cu_seqlens_k.shape[0] > 0,
-               [] { return invalid("cu_seqlens_k is empty; it has B + 1 entries"); });
-    if (!c->ok()) return;
-    p->rows.requests = a.cu_seqlens_k.shape[0] - 1;
-    p->cu_k = {static_cast<const int32_t*>(a.cu_seqlens_k.data), a.cu_seqlens_k.stride[0]};
+    p->cu_k = check_bounds("cu_seqlens_k", a.cu_seqlens_k, &p->rows.requests, c);
   }
   p->keys = std::min<int64_t>(p->keys, INT32_MAX);
 }
@@ -183,23 +170,12 @@ void check_keys(const Args& a, Form form, Checker* c, Problem* p) {
 // Which request each row belongs to, where it stands and what it lists.
 void check_rows(const Args& a, Form form, Checker* c, Problem* p) {
   const bool packed = is_packed(a);
-  if (!packed) c->axis("query", a.q, 0, p->rows.requests, form == Form::kPaged ? "B of block_table" : "B of key");
-  c->require(packed || (!given(a.cu_seqlens_q) && !given(a.token_to_req)), [] {
-    return invalid("cu_seqlens_q and token_to_req are for packed rows; query has an axis for the requests");
-  });
-  const bool one =
-      !packed || given(a.cu_seqlens_q) || given(a.token_to_req) || p->rows.requests == 1 || p->rows.rows == 0;
-  c->require(one, [] { return invalid("cu_seqlens_q or token_to_req is missing; expected one for packed rows"); });
-  check_ints("cu_seqlens_q", a.cu_seqlens_q, "[B + 1]", p->rows.requests + 1, "B + 1", &p->rows.cu_q, c);
-  check_ints("token_to_req", a.token_to_req, "[total_q]", p->rows.rows, "total_q of query", &p->rows.token_to_req, c);
-  check_ints("seq_lens_q", a.seq_lens_q, "[B]", p->rows.requests, "B", &p->rows.seq_lens_q, c);
-  check_ints("seq_lens_k", a.seq_lens_k, "[B]", p->rows.requests, "B", &p->seq_lens_k, c);
-  if (given(a.query_positions)) {
-    const tessera_tensor& t = a.query_positions;
-    c->tensor("query_positions", t, packed ? "[total_q]" : "[B, Q]", {rows_of(a)}, {TESSERA_I32});
-    for (int i = 0; i < rows_of(a); ++i) c->axis("query_positions", t, i, a.q.shape[i], "as query");
-    if (c->ok()) p->positions = {static_cast<const int32_t*>(t.data), row_strides(t, packed)};
-  }
+  const char* const batch = form == Form::kPaged    ? "B of block_table"
+                            : form == Form::kPacked ? "B of cu_seqlens_k"
+                                                    : "B of key";
+  const RowArguments more = {a.cu_seqlens_q, a.token_to_req, a.query_positions, a.seq_lens_q};
+  tessera::check_rows("query", a.q, packed, more, batch, &p->rows, &p->positions, c);
+  if (given(a.seq_lens_k)) p->seq_lens_k = check_ints("seq_lens_k", a.seq_lens_k, "[B]", p->rows.requests, batch, c);
   const char* const name = p->physical ? "selected_kv_indices" : "token_indices";
   const tessera_tensor& ids = p->physical ? a.selected_kv_indices : a.token_indices;
   c->tensor(name, ids, packed ? "[total_q, W]" : "[B, Q, W]", {rows_of(a) + 1}, {TESSERA_I32});

@@ -103,15 +103,7 @@ Status explain(const Problem& checked, const tessera_context& given, std::string
   size_t workspace = 0;
   if (Status s = workspace_size(checked, context, &workspace); !s.ok()) return s;
   const auto number = [](auto n) { return std::to_string(n); };
-  text->clear();
-  for (const Variant& v : variants()) {
-    if (v.kernel(p.dtype) == plan.kernel) {
-      *text += std::string("variant: ") + v.name + "\n";
-      break;
-    }
-    *text += context.variant != nullptr ? std::string("variant ") + v.name + ": another was asked for\n"
-                                        : why_not(v, p.dtype) + "\n";
-  }
+  *text = explain_variants(variants(), plan.kernel, p.dtype, context.variant != nullptr);
   int64_t dense = 0;
   for (int64_t row = 0; row < p.rows.rows; ++row) dense += p.table[row].dense ? 1 : 0;
   *text += "dense rows: " + number(dense) + " in " + number(p.runs) + " runs, by block attention\n";
