@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 from typing import Any
 
 import click
@@ -71,10 +72,25 @@ def info(as_json: bool) -> None:
         "variant": facts["variant"],
         **{f"  {name}": _state(entry, name == facts["variant"]) for name, entry in facts["variants"].items()},
         **facts["env"],
+        **_refusal(),
     }
     width = max(map(len, lines))
     for name, text in lines.items():
         click.echo(f"{name:{width}}  {text}")
+
+
+def _refusal() -> dict[str, str]:
+    """What every call says of an environment variable that makes no sense, if one does not."""
+    if not any(name.startswith("TESSERA_") for name in os.environ):
+        return {}
+    import numpy as np
+
+    row = np.zeros((1, 1, 1, 8), np.float32)
+    try:
+        tessera.explain("block_sparse_gqa_prefill", row, row, row, np.zeros((1, 1, 1), np.int32))
+    except ValueError as error:
+        return {"calls fail": str(error).partition(": ")[2]}
+    return {}
 
 
 def _state(entry: dict[str, Any], used: bool) -> str:

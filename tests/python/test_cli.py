@@ -1,6 +1,9 @@
 """The command `tessera`: what it prints, on small calls, and its exit status."""
 
 import json
+import os
+import subprocess
+import sys
 import time
 
 import numpy as np
@@ -41,6 +44,16 @@ def test_help_names_every_command():
 
 def test_unknown_command_is_wrong_usage():
     run("nothing", status=2)
+
+
+@pytest.mark.parametrize("value", ["avx9", "scalar"])
+def test_info_says_when_the_environment_makes_calls_fail(value, tmp_path):
+    command = [sys.executable, "-m", "tessera", "info"]
+    done = subprocess.run(
+        command, env=os.environ | {"TESSERA_MAX_ISA": value}, capture_output=True, text=True, cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    assert ('calls fail       TESSERA_MAX_ISA is "avx9"; expected' in done.stdout) == (value == "avx9")
 
 
 def test_info():
