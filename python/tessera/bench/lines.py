@@ -17,7 +17,7 @@ _NAMES: dict[str, Callable[[Any], str]] = {
     "Hi": lambda n: _plural(n, "index head"),
     "K": lambda n: f"top {n}",
     "block": lambda n: f"blocks of {n}",
-    "block_q": lambda n: f"a list per {n} rows",
+    "block_q": lambda n: "a list per row" if n == 1 else f"a list per {n} rows",
     "page": lambda n: f"pages of {n}",
     "overlap": lambda share: f"overlap {share:g}",
     "layout": str,

@@ -31,8 +31,8 @@ def draw_map(axes: Axes, lists: np.ndarray, block_size: int, block_q: int, block
     first = keys - queries
     axes.imshow(pixels(lists, blocks, block_size, block_q), interpolation="none", aspect="equal" if not first else "auto",
                 origin="upper", extent=(0, keys, keys, first))  # fmt: skip
-    axes.set_xticks(*_ticks(0, keys))
-    axes.set_yticks(*_ticks(first, keys))
+    axes.set_xticks(*_ticks(0, blocks, block_size))
+    axes.set_yticks(*_ticks(first, len(lists), block_q))
     axes.tick_params(labelsize=9)
     axes.spines[:].set_visible(False)
     axes.grid(visible=False)
@@ -40,8 +40,9 @@ def draw_map(axes: Axes, lists: np.ndarray, block_size: int, block_q: int, block
     axes.set_xlabel("keys, position")
 
 
-def _ticks(first: int, end: int) -> tuple[list[float], list[str]]:
-    places = [first + (end - first) * part // 4 for part in range(5)]
+def _ticks(first: int, count: int, size: int) -> tuple[list[int], list[str]]:
+    """Where blocks begin or end, at most five of `count` blocks of `size`."""
+    places = sorted({first + count * part // 4 * size for part in range(5)})
     return places, [thousands(place) for place in places]
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from tessera.bench.lines import Line, caption, common, differing, length, thousands
@@ -29,11 +31,12 @@ def figure(lines: list[Line]) -> Figure:
     for case, own in cases.items():
         shared = common(own)
         title = axes.text(0, place, case, weight="bold", va="center")
-        axes.annotate(caption(shared), (1, 0), xycoords=title, xytext=(10, 0), textcoords="offset points",
-                      va="bottom", fontsize=9, color=MUTED)  # fmt: skip
-        place += 0.9
+        words = textwrap.wrap(caption(shared), 88)
+        axes.annotate("\n".join(words), (1, 1), xycoords=title, xytext=(10, 0), textcoords="offset points",
+                      va="top", fontsize=9, color=MUTED)  # fmt: skip
+        place += 0.9 + 0.35 * (len(words) - 1)
         for line in sorted(own, key=lambda line: (differing(line, shared), length(line))):
-            _bar(axes, place, line["ceiling"])
+            _bar(axes, place, line["ceiling"], line.get("arithmetic"))
             names[place] = ", ".join(filter(None, (thousands(length(line)), differing(line, shared))))
             place += 1
         place += 0.45
@@ -44,20 +47,26 @@ def figure(lines: list[Line]) -> Figure:
     axes.set_xlim(0, 1.2)
     axes.set_xticks([0, 0.25, 0.5, 0.75, 1.0], ["0", "0.25", "0.5", "0.75", "1"])
     axes.axvline(1, color=MUTED, linewidth=1.2, linestyle=":")
+    axes.set_ylabel("context, tokens")
     axes.set_xlabel("share of the ceiling that the same run measured")
     kinds = [kind for kind in KINDS if any(line["ceiling"]["kind"] == kind for line in lines)]
+    lesser = dict.fromkeys(line["arithmetic"]["kind"] for line in lines if line.get("arithmetic"))
     found.legend(
-        [Patch(color=KINDS[kind][2]) for kind in kinds], [f"bound by {KINDS[kind][0]}" for kind in kinds],
+        [*(Patch(color=KINDS[kind][2]) for kind in kinds), *(Line2D([], [], color=KINDS[kind][2]) for kind in lesser)],
+        [*(f"share of {KINDS[kind][0]}" for kind in kinds), *(f"share of {KINDS[kind][0]} as well" for kind in lesser)],
         loc="outside upper left", ncols=2, frameon=False, fontsize=10, handlelength=1.1, handleheight=1.0,
     )  # fmt: skip
     return found
 
 
-def _bar(axes: Axes, place: float, ceiling: dict[str, Any]) -> None:
-    """The share stands in the bar if there is room; what it is a share of, right of all bars."""
+def _bar(axes: Axes, place: float, ceiling: dict[str, Any], arithmetic: dict[str, Any] | None) -> None:
+    """The share stands in the bar if there is room; what it is a share of, right of all bars. That of arithmetic is a line."""
     _, unit, colour = KINDS[ceiling["kind"]]
     share = ceiling["share"]
     axes.barh(place, min(share, 1.17), height=0.66, color=colour)
+    if arithmetic:
+        at = min(arithmetic["share"], 1.17)
+        axes.plot([at, at], [place - 0.33, place + 0.33], color=KINDS[arithmetic["kind"]][2], linewidth=2.5)
     inside = share > 0.1
     axes.annotate(
         f"{share:.2f}", (min(share, 1), place), xytext=(-6 if inside else 6, 0), textcoords="offset points",
