@@ -26,14 +26,18 @@ class Earlier:
         """
         same = [
             line
-            for line in self.lines
-            if (line["case"], line["shape"], line["dtype"], line["threads"])
-            == (case.name, case.shape, case.dtype, threads)
+            for line in self.of(case)
+            if (line["shape"], line["dtype"], line["threads"]) == (case.shape, case.dtype, threads)
         ]
         if not same:
-            sizes = " ".join(f"{name} {size}" for name, size in case.shape.items())
-            raise click.UsageError(f"{self.name} has no {case.name} with {sizes}, {case.dtype}, {threads} threads")
+            wanted = _said(case.shape, case.dtype, threads)
+            others = dict.fromkeys(_said(line["shape"], line["dtype"], line["threads"]) for line in self.of(case))
+            has = f"; it has {', and '.join(others)}" if others else ""
+            raise click.UsageError(f"{self.name} has no {case.name} with {wanted}{has}")
         return next((line for line in reversed(same) if line["variant"] == variant), same[-1])
+
+    def of(self, case: Case) -> list[Line]:
+        return [line for line in self.lines if line["case"] == case.name]
 
     def compare(self, line: Line, case: Case) -> dict[str, Any]:
         """What a new line says beside the earlier one.
@@ -57,6 +61,11 @@ class Earlier:
             "slower": (ratio if adjusted is None else adjusted) > 1 + self.margin,
             **_other_machine(line, old),
         }
+
+
+def _said(shape: dict[str, Any], dtype: str, threads: int) -> str:
+    sizes = " ".join(f"{name} {size}" for name, size in shape.items())
+    return f"{sizes}, {dtype}, {threads} thread{'' if threads == 1 else 's'}"
 
 
 def _other_machine(line: Line, old: Line) -> dict[str, str]:
