@@ -84,9 +84,9 @@ def _fence(code: str, language: str) -> str:
 def _command_page() -> str:
     parts = [
         "# Command line\n",
-        "Exit status: 0 done, 1 a check failed, 2 wrong usage. Progress is shown on a terminal only.\n",
+        "What `--help` prints. Exit status: 0 done; 1 a check failed; 2 wrong usage, or something needed is missing.\n",
     ]
-    settings = {**main.context_settings, "terminal_width": 100, "max_content_width": 100}
+    settings = {**main.context_settings, "terminal_width": 92, "max_content_width": 92}
     top = click.Context(main, info_name="tessera", **settings)
     below = [click.Context(main.get_command(top, name), parent=top, info_name=name, **settings) for name in COMMANDS]
     for context in (top, *below):
