@@ -24,6 +24,7 @@ build: setup-build ## Builds the Python package into .venv
 
 # Installs the package as editable: python/ as it lies, its commands, and the compiled module, which `build` then renews.
 build/python/installed: pyproject.toml .venv/ready-build
+	@echo "compiling the package: minutes the first time" >&2
 	pip install --quiet --no-deps --no-build-isolation --config-settings=build-dir=build/python --editable .
 	touch $@
 
