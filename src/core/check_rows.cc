@@ -53,8 +53,7 @@ void check_rows(const char* name, const tessera_tensor& q, bool packed, const Ro
     return given(t) ? check_ints(which, t, axes, size, what, c) : Ints{};
   };
   form->cu_q = ints("cu_seqlens_q", a.cu_seqlens_q, "[B + 1]", form->requests + 1, "B + 1");
-  const std::string total = std::string("total_q of ") + name;
-  form->token_to_req = ints("token_to_req", a.token_to_req, "[total_q]", form->rows, total.c_str());
+  form->token_to_req = ints("token_to_req", a.token_to_req, "[total_q]", form->rows, "total_q");
   form->seq_lens_q = ints("seq_lens_q", a.seq_lens_q, "[B]", form->requests, batch);
   if (!given(a.query_positions)) return;
   const tessera_tensor& t = a.query_positions;
