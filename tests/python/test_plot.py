@@ -166,7 +166,7 @@ def test_standard_input(tmp_path):
         ("", [], "is empty"),
         ("[]", [], "line 1"),
         ("text", [], "line 1"),
-        ('{"selector": "mass"}', [], "neither measurements nor selections"),
+        ('{"selector": "mass"}', [], "a budget that is smaller than its text"),
         ('{"selection": {"lists": [[0]]}}', [], "a selection has lists"),
         ('{"selection": {"lists": [], "block_size": 4, "block_q": 4}}', [], "a selection has lists"),
         ('{"selection": {"lists": [[[0], [1, 2]]], "block_size": 4, "block_q": 4}}', [], "a selection has lists"),

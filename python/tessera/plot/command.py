@@ -58,6 +58,8 @@ def plot(file: TextIO, out: Path, kind: str | None, cases: tuple[str, ...], as_j
     selections = [line for line in chosen if "selection" in line]
     if not measurements and not selections:
         expected = f"no measurement of {', '.join(cases)}" if cases else "neither measurements nor selections"
+        if not cases and any("selector" in line for line in objects):
+            expected += ": the demo draws maps of a budget that is smaller than its text"
         raise click.UsageError(f"{file.name} holds {expected}")
     kind = kind or _kind(measurements)
     drawn = selections if kind == "maps" else measurements
@@ -91,7 +93,9 @@ def _save(kind: str, lines: list[Line], out: Path) -> None:
     with matplotlib.rc_context(style()):
         figure = _figure(kind, lines)
         metadata: dict[str, Any] = {"Date": None} if out.suffix == ".svg" else {}
-        figure.savefig(out, dpi=150, metadata=metadata)
+        # The layout leaves too little room below maps of equal aspect, so the picture takes what it needs.
+        tight: dict[str, Any] = {"bbox_inches": "tight", "pad_inches": 0.12} if kind == "maps" else {}
+        figure.savefig(out, dpi=150, metadata=metadata, **tight)
 
 
 def _figure(kind: str, lines: list[Line]) -> Figure:
