@@ -68,3 +68,14 @@ def in_steps(model, implementation: str, ids: torch.Tensor, steps: list[int], ca
         )
         done += step
     return torch.cat(logits, dim=1)
+
+
+def assert_padding_changes_nothing(model, lengths: list[int], side: str, cache: str | None, alone="tessera") -> None:
+    """A padded batch gives each request what attention implementation `alone` gives it without a batch."""
+    ids, mask = padded(lengths, side)
+    positions = (mask.cumsum(dim=1) - 1).clamp(min=0)
+    kwargs = {} if cache is None else {"cache": new_cache(model, cache), "use_cache": True}
+    batch = run(model, "tessera", ids, attention_mask=mask, position_ids=positions, **kwargs)
+    assert torch.isfinite(batch).all()
+    for i, length in enumerate(lengths):
+        assert_close(batch[i, mask[i].bool()], run(model, alone, tokens(length, seed=i))[0])

@@ -16,6 +16,7 @@ import tessera  # noqa: E402
 import tessera.integrations.transformers as hf  # noqa: E402
 from language_models import (  # noqa: E402
     assert_close,
+    assert_padding_changes_nothing,
     generate,
     in_steps,
     new_cache,
@@ -105,14 +106,7 @@ def test_chunks_and_decode(model, cache, steps):
 @pytest.mark.parametrize("side", ["left", "right"])
 @pytest.mark.parametrize("cache", [None, "dynamic", "static"])
 def test_a_padded_batch_gives_each_request_what_it_gets_alone(model, side, cache):
-    lengths = [150, 150, 1, 97, 20]
-    ids, mask = padded(lengths, side)
-    positions = (mask.cumsum(dim=1) - 1).clamp(min=0)
-    kwargs = {} if cache is None else {"cache": new_cache(model, cache), "use_cache": True}
-    batch = run(model, "tessera", ids, attention_mask=mask, position_ids=positions, **kwargs)
-    assert torch.isfinite(batch).all()
-    for i, length in enumerate(lengths):
-        assert_close(batch[i, mask[i].bool()], run(model, "eager", tokens(length, seed=i))[0])
+    assert_padding_changes_nothing(model, [150, 150, 1, 97, 20], side, cache, alone="eager")
 
 
 @pytest.mark.parametrize("cache", ["dynamic", "static"])

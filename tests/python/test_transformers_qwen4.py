@@ -17,6 +17,7 @@ from language_models import (  # noqa: E402
     PAD,
     VOCABULARY,
     assert_close,
+    assert_padding_changes_nothing,
     generate,
     in_steps,
     new_cache,
@@ -155,14 +156,7 @@ def test_logits_in_low_precision(model, dtype):
 @pytest.mark.parametrize("side", ["left", "right"])
 @pytest.mark.parametrize("cache", [None, "dynamic", "static"])
 def test_a_padded_batch_gives_each_request_what_it_gets_alone(model, side, cache):
-    lengths = [50, 50, 1, 83, 20]
-    ids, mask = padded(lengths, side)
-    positions = (mask.cumsum(dim=1) - 1).clamp(min=0)
-    kwargs = {} if cache is None else {"cache": new_cache(model, cache), "use_cache": True}
-    batch = run(model, "tessera", ids, attention_mask=mask, position_ids=positions, **kwargs)
-    assert torch.isfinite(batch).all()
-    for i, length in enumerate(lengths):
-        assert_close(batch[i, mask[i].bool()], run(model, "tessera", tokens(length, seed=i))[0])
+    assert_padding_changes_nothing(model, [50, 50, 1, 83, 20], side, cache)
 
 
 @pytest.mark.parametrize("cache", ["dynamic", "static"])
