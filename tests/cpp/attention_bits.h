@@ -7,6 +7,7 @@
 
 #include <cstring>
 #include <ostream>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -60,11 +61,14 @@ struct Choice {
 };
 inline void PrintTo(const Choice& choice, std::ostream* os) { *os << choice.name(); }
 
-// Every variant that runs here, with the types that differ in how they are computed.
-inline std::vector<Choice> choices() {
+// The types that differ in how they are computed.
+inline constexpr tessera_dtype kComputedApart[] = {TESSERA_BF16, TESSERA_F32};
+
+// Every variant that runs here, with those of the types that it takes.
+inline std::vector<Choice> choices(std::span<const tessera_dtype> dtypes = kComputedApart) {
   std::vector<Choice> all;
   for (const std::string& name : variants()) {
-    for (tessera_dtype dtype : {TESSERA_BF16, TESSERA_F32}) {
+    for (const tessera_dtype dtype : dtypes) {
       if (takes(name, dtype)) all.push_back({name, dtype});
     }
   }

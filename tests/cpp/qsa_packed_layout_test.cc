@@ -171,16 +171,6 @@ Output run_over(const TokenAttn& call, const PackedPages& pages, const tessera_c
   return to;
 }
 
-std::vector<Choice> every_choice() {
-  std::vector<Choice> all;
-  for (const std::string& name : variants()) {
-    for (const tessera_dtype dtype : kFloats) {
-      if (takes(name, dtype)) all.push_back({name, dtype});
-    }
-  }
-  return all;
-}
-
 class TokenPackedLayout : public testing::TestWithParam<Choice> {
  protected:
   tessera_context context() const { return with_variant(GetParam().variant.c_str()); }
@@ -197,7 +187,7 @@ class TokenPackedLayout : public testing::TestWithParam<Choice> {
     EXPECT_EQ(run_over(call, pages, context()), call.run(context())) << "with pages that do not exist";
   }
 };
-INSTANTIATE_TEST_SUITE_P(Qsa, TokenPackedLayout, testing::ValuesIn(every_choice()),
+INSTANTIATE_TEST_SUITE_P(Qsa, TokenPackedLayout, testing::ValuesIn(choices(kFloats)),
                          [](const auto& test) { return test.param.name(); });
 
 TEST_P(TokenPackedLayout, HasTheBitsOfRowMajorPages) {
