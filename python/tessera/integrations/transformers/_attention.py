@@ -97,7 +97,7 @@ def attention(
         if span.stop - span.start != key.shape[2]:
             k, v = k[:, span.start : span.stop], v[:, span.start : span.stop]
         if selection is not None:
-            return _attend_selected(module, selection.of(span), scaling, q, k, v, began), None
+            return _attend_selected(module, options, selection.of(span), scaling, q, k, v, began), None
         return _attend(module, options, scaling, 0, q, k, v, None, began), None
     out = q.new_zeros((*q.shape[:3], v.shape[3]))
     for index, span in enumerate(attention_mask.spans):
@@ -105,7 +105,8 @@ def attention(
             q_span, out_span = _rows(q, span), _rows(out, span)
             k_span, v_span = (t[span.first : span.last, span.start : span.stop] for t in (k, v))
             if selection is not None:
-                out_span[:] = _attend_selected(module, selection.of(span), scaling, q_span, k_span, v_span, began)
+                chosen = selection.of(span)
+                out_span[:] = _attend_selected(module, options, chosen, scaling, q_span, k_span, v_span, began)
             else:
                 _attend(module, options, scaling, index, q_span, k_span, v_span, out_span, began)
             began = perf_counter()
@@ -157,6 +158,20 @@ def _check(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: Ca
         )
 
 
+def _is_decode(options: Options, queries: int, keys: int) -> bool:
+    return queries < keys and (queries == 1 or queries < options.block_q)
+
+
+def _is_dense(options: Options, layer: int, queries: int, keys: int) -> bool:
+    """Whether the options call for dense attention."""
+    return (
+        keys <= options.dense_threshold
+        or options.selector == "dense"
+        or layer in options.dense_layers
+        or (options.decode == "dense" and _is_decode(options, queries, keys))
+    )
+
+
 def _attend(
     module: torch.nn.Module,
     options: Options,
@@ -172,15 +187,14 @@ def _attend(
     requests, queries = q.shape[:2]
     keys, kv_heads = k.shape[1:3]
     layer = getattr(module, "layer_idx", -1)
-    is_decode = queries < keys and (queries == 1 or queries < options.block_q)
-    is_dense = (
-        keys <= options.dense_threshold
-        or options.selector == "dense"
-        or layer in options.dense_layers
-        or getattr(module, "indexer", module)
-        is None  # a model with an indexer was trained to be dense where it has none
-        or (is_decode and options.decode == "dense")
-    )
+    is_decode = _is_decode(options, queries, keys)
+    # A model with an indexer was trained to be dense where it has none.
+    is_dense = _is_dense(options, layer, queries, keys) or getattr(module, "indexer", module) is None
+    if not is_dense and options.selector == "indexer":
+        raise NotImplementedError(
+            f"tessera attention: {type(module).__name__} selects by no indexer; expected the attention that the indexer of "
+            "`enable` was trained for"
+        )
     collector = _stats.active()
     select_s = 0.0
     if is_dense:
@@ -207,6 +221,7 @@ def _attend(
 
 def _attend_selected(
     module: torch.nn.Module,
+    options: Options,
     selection: Selection,
     scaling: float | None,
     q: torch.Tensor,
@@ -214,9 +229,12 @@ def _attend_selected(
     v: torch.Tensor,
     began: float,
 ) -> torch.Tensor:
-    """`_attend` with the model's own selection; the options have no say in it."""
+    """`_attend` with an indexer's selection. The options have no say in that of a model's own."""
     requests, queries = q.shape[:2]
     keys, kv_heads = k.shape[1:3]
+    layer = getattr(module, "layer_idx", -1)
+    if selection.is_optional and _is_dense(options, layer, queries, keys):
+        return _attend(module, options, scaling, 0, q, k, v, None, began)
     select_began = perf_counter()
     lists = selection.lists(kv_heads)
     select_s = perf_counter() - select_began
@@ -225,6 +243,5 @@ def _attend_selected(
     if collector is not None:
         seconds = (perf_counter() - began - select_s, select_s)
         shape = (requests, kv_heads, queries, keys)
-        layer = getattr(module, "layer_idx", -1)
         collector.add(queries < keys, layer, seconds, shape, lists, (selection.block_size, 1))
     return out

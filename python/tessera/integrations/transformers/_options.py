@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tessera.integrations.transformers._indexer import Indexer, Shape
 
 NAME = "tessera"
 
-_CHOICES = {"selector": ("mass", "moba", "window", "random", "dense"), "decode": ("dense", "sparse")}
+_CHOICES = {"selector": ("mass", "moba", "window", "random", "dense", "indexer"), "decode": ("dense", "sparse")}
+# Options that say how blocks are chosen without an indexer. With one they keep their defaults.
+_WITHOUT_INDEXER = ("block_size", "block_q", "stride", "refresh", "seed")
 _AT_LEAST = {
     "block_size": 1,
     "block_q": 1,
@@ -42,6 +49,7 @@ class Options:
     decode: str
     refresh: int
     seed: int
+    indexer: Indexer | None
 
     def __post_init__(self) -> None:
         for name, choices in _CHOICES.items():
@@ -54,6 +62,13 @@ class Options:
             raise ValueError(
                 f"enable: dense_layers is {sorted(self.dense_layers, key=str)}; expected layer indices from 0"
             )
+        if (self.selector == "indexer") != (self.indexer is not None):
+            raise ValueError(
+                f"enable: selector is {self.selector!r} and indexer {self.indexer}; expected both or neither"
+            )
+        if self.indexer is not None:
+            self._check_indexer(self.indexer.shape)
+            return
         if self.budget % self.block_size != 0:
             raise ValueError(f"enable: budget is {self.budget}; expected a multiple of block_size, {self.block_size}")
         # Every query must find its own block listed, whatever the selector prefers: else it may see no key at all.
@@ -65,10 +80,25 @@ class Options:
                 f"first blocks and the {least - self.init_blocks} that {self.block_q} queries may be in"
             )
 
+    def _check_indexer(self, shape: Shape) -> None:
+        names = [*_WITHOUT_INDEXER, *(("init_blocks", "local_blocks") if shape.form == "qsa" else ())]
+        for name in names:
+            if getattr(self, name) != (default := inspect.signature(enable).parameters[name].default):
+                raise ValueError(
+                    f"enable: {name} is {getattr(self, name)}; expected {default}: it does not apply to selection by an "
+                    f"indexer in {shape.form.upper()} form"
+                )
+        forced = self.init_blocks + self.local_blocks if shape.form == "msa" else 1
+        if self.budget % shape.block_size != 0 or self.budget < forced * shape.block_size:
+            raise ValueError(
+                f"enable: budget is {self.budget}; expected a multiple of the indexer's block size, {shape.block_size}, of at "
+                f"least {forced * shape.block_size}"
+            )
+
     @property
     def blocks(self) -> int:
         """K, the width of a list."""
-        return self.budget // self.block_size
+        return self.budget // (self.block_size if self.indexer is None else self.indexer.shape.block_size)
 
 
 _current: Options | None = None
@@ -96,12 +126,14 @@ def enable(
     decode: str = "dense",
     refresh: int = 16,
     seed: int = 0,
+    indexer: str | Path | Indexer | None = None,
 ) -> None:
     """Registers attention implementation "tessera" and its mask function. Calling it again changes the options.
 
     Args:
         selector: what chooses the blocks: "mass" (attention of sampled queries), "moba" (mean keys), "window" (the first and
-            the last blocks), "random" (first, own and random ones; a baseline), "dense" (all blocks).
+            the last blocks), "random" (first, own and random ones; a baseline), "dense" (all blocks),
+            "indexer" (a trained one).
         block_size: tokens per KV block.
         block_q: query tokens that share a list.
         budget: tokens that a list holds, forced blocks included; a multiple of block_size.
@@ -114,10 +146,23 @@ def enable(
             the blocks that have begun since are always read.
         refresh: tokens between selections of sparse decode.
         seed: of selector "random".
+        indexer: file of an indexer that was trained for the model, as examples/train_indexer makes them. It says the size of
+            blocks, and chooses for each token alone: so block_size, block_q, stride, refresh and seed keep their defaults,
+            and selector is "indexer", which need not be said. In QSA form also init_blocks and local_blocks keep theirs: the
+            tokens of the block that is not complete are always attended to.
 
     Raises:
-        ValueError: an option out of range, or a budget too small for the blocks that must be listed.
+        ValueError: an option out of range, a budget too small for the blocks that must be listed, or a file that holds no
+            indexer; OSError: a file that cannot be read.
+        NotImplementedError: an indexer for a model that is not served.
     """
+    if indexer is not None:
+        from tessera.integrations.transformers._indexer import Indexer
+
+        if not isinstance(indexer, Indexer):
+            indexer = Indexer.load(indexer)
+        if selector == inspect.signature(enable).parameters["selector"].default:
+            selector = "indexer"
     _switch(
         Options(
             selector=selector,
@@ -132,6 +177,7 @@ def enable(
             decode=decode,
             refresh=refresh,
             seed=seed,
+            indexer=indexer,
         )
     )
 
@@ -154,6 +200,12 @@ def options(**changes: Any) -> Iterator[Options]:
         kept = {field.name: getattr(before, field.name) for field in dataclasses.fields(before)}
         if "budget" in changes:
             kept["dense_threshold"] = None
+        if changes.get("indexer") is not None:
+            kept |= {
+                name: inspect.signature(enable).parameters[name].default for name in ("selector", *_WITHOUT_INDEXER)
+            }
+        elif changes.get("selector", "indexer") != "indexer":
+            kept["indexer"] = None
         enable(**{**kept, **changes})
     try:
         yield current()
@@ -165,9 +217,10 @@ def _switch(to: Options | None) -> None:
     from transformers import AttentionInterface
     from transformers.masking_utils import AttentionMaskInterface
 
-    from tessera.integrations.transformers import _attention, _decode, _mask, _models
+    from tessera.integrations.transformers import _attention, _decode, _indexed, _mask, _models
 
     global _current
+    _indexed.use(None if to is None else to.indexer)
     _current = to
     _decode.forget()
     if to is not None:

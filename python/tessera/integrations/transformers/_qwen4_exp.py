@@ -10,7 +10,6 @@ The output gate stays the model's, in torch: it rounds the sigmoid to the dtype 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -19,58 +18,11 @@ from transformers.models.qwen4_exp import modeling_qwen4_exp as qwen4
 
 import tessera
 from tessera.integrations.transformers._attention import refuse_gradients, refuse_mask
+from tessera.integrations.transformers._indexed_cache import CompressedKeys, layer_of
 from tessera.integrations.transformers._mask import CausalMask, RefusedMask, Span
-from tessera.integrations.transformers._qwen4_exp_cache import CompressedKeys, layer_of
-from tessera.integrations.transformers._selection import Selection, replace_forward
-
-_ROWS = 4096  # rows whose token lists exist at once: 32 MiB at 2,051 tokens a row
+from tessera.integrations.transformers._selection import TokenSelection, replace_forward
 
 _undo: list[Callable[[], None]] = []
-
-
-@dataclass(frozen=True)
-class TokenSelection(Selection):
-    """Index queries and compressed keys, of all requests of a call or of a span.
-
-    Blocks are counted from a request's first real token. Lists have complete blocks; the tokens of the incomplete last
-    one are always attended to.
-    """
-
-    mask: CausalMask
-    q: torch.Tensor  # [B, Sq, Hi, Di], normalised and rotated
-    k: torch.Tensor  # [B, N, Di]
-    block_size: int
-    topk: int
-    positions: torch.Tensor | None = None  # of a span: int32 [B, Sq], from the first real token
-
-    def of(self, span: Span) -> TokenSelection:
-        requests = slice(span.first, span.last)
-        length = span.stop - span.start
-        positions = torch.arange(length - span.rows, length, dtype=torch.int32).expand(span.last - span.first, -1)
-        q = self.q[requests, span.row : span.row + span.rows]
-        return TokenSelection(self.mask, q, self.k[requests], self.block_size, self.topk, positions)
-
-    def lists(self, kv_heads: int) -> torch.Tensor:
-        """One list for all heads: [B, 1, Sq, at most topk]."""
-        width = min(self.topk, max(self.k.shape[1], 1))
-        ids = tessera.qsa_select(
-            self.q, self.k, budget=width * self.block_size, block_size=self.block_size, query_positions=self.positions
-        )
-        return ids[:, None]
-
-    def attend(
-        self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, lists: torch.Tensor, scaling: float | None
-    ) -> torch.Tensor:
-        out = q.new_empty((*q.shape[:3], v.shape[3]))
-        step = max(_ROWS // len(q), 1)
-        for first in range(0, q.shape[1], step):
-            rows = slice(first, first + step)
-            positions = self.positions[:, rows]
-            tokens = tessera.qsa_expand_blocks(lists[:, 0, rows], positions, block_size=self.block_size)
-            tessera.qsa_sparse_attention(
-                q[:, rows], k, v, tokens, query_positions=positions, scale=scaling, out=out[:, rows]
-            )
-        return out
 
 
 class _Tail:
@@ -153,8 +105,10 @@ def _index(
     if cache is not None:
         raw = cache.update_indexer(raw, indexer.layer_idx)
 
-    def compress(raw: torch.Tensor, requests: slice, slots: slice, out: torch.Tensor) -> None:
+    def compress(raw: torch.Tensor, span: Span, first: int, out: torch.Tensor) -> None:
         half = cos.shape[-1] // 2
+        start, stop = (span.start + block * indexer.compress_ratio for block in (first, first + out.shape[1]))
+        requests, slots = slice(span.first, span.last), slice(start, stop, indexer.compress_ratio)
         # There is one row of positions where all requests stand at the same.
         of_blocks = (table[:, slots, :][..., :half].float() for table in position_embeddings)
         cos_blocks, sin_blocks = (t.expand(len(raw), -1, -1) if len(t) == 1 else t[requests] for t in of_blocks)

@@ -14,7 +14,7 @@ class Totals:
     """Sums over the operator calls of one kind."""
 
     attention_s: float = 0.0  # wall seconds in the attention function, selection excluded
-    select_s: float = 0.0  # wall seconds in selection
+    select_s: float = 0.0  # wall seconds in selection, those of a file's indexer beside the layer included
     keys_read: int = 0  # (query, KV head, key) triples of the listed blocks, causally visible
     keys_dense: int = 0  # the same with all blocks listed
     calls: int = 0
@@ -55,6 +55,10 @@ class Collector:
         self.stats = Stats()
         self._all_layers = record is True
         self._layers = frozenset() if isinstance(record, bool) else frozenset(record)
+
+    def add_index(self, is_decode: bool, seconds: float) -> None:
+        """Index queries and keys of one layer, made before the operators are called."""
+        (self.stats.decode if is_decode else self.stats.prefill).select_s += seconds
 
     def add(
         self,

@@ -1,8 +1,8 @@
-"""What a cache keeps for Qwen4-Exp's indexed layers: keys, values and raw index keys that grow in place, compressed keys.
+"""What a cache keeps for layers with an indexer: keys, values and index keys that grow in place, and compressed keys.
 
-A step compresses the blocks that its tokens complete, no other. Raw index keys are all kept, as the framework keeps them, an
-eighth of the keys and values beside them: so any number of tokens may be taken back, and the model's own code can go on with
-the same cache.
+A step compresses the blocks that its tokens complete, no other. Raw index keys are all kept, as the framework keeps them, a
+small part of the keys and values beside them: so any number of tokens may be taken back, and a model's own code can go on
+with the same cache.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from transformers.cache_utils import Cache, DynamicIndexedLayer, StaticIndexedLayer
+from transformers.cache_utils import Cache, DynamicIndexedLayer, DynamicLayer, StaticIndexedLayer, StaticLayer
 
 from tessera.integrations.transformers._cache import Growing, GrowingLayer
 from tessera.integrations.transformers._mask import Span
@@ -39,7 +39,7 @@ class CompressedKeys:
     ) -> torch.Tensor:
         """Adds the blocks that have completed among raw index keys [B, S, D]; returns the keys of all, [B, N, D].
 
-        `compress(raw, requests, slots, out)` writes the keys of blocks: `raw` of their tokens, `slots` of their first tokens.
+        `compress(raw, span, first, out)` writes the keys of a span's blocks from block `first` on: `raw` of their tokens.
         """
         if len(self._starts) != raw.shape[0]:
             self._keys = None
@@ -55,9 +55,8 @@ class CompressedKeys:
             )
             blocks = (span.stop - span.start) // block_size
             if known < blocks:
-                first, last = (span.start + block * block_size for block in (known, blocks))
-                slots = slice(first, last, block_size)
-                compress(raw[requests, first:last], requests, slots, self._keys[requests, known:blocks])
+                slots = slice(span.start + known * block_size, span.start + blocks * block_size)
+                compress(raw[requests, slots], span, known, self._keys[requests, known:blocks])
             self._starts[requests] = [span.start] * (span.last - span.first)
             self._blocks[requests] = [blocks] * (span.last - span.first)
         return self._keys[:, :most]
@@ -110,6 +109,11 @@ class GrowingIndexedLayer(_Compressed, GrowingLayer, DynamicIndexedLayer):
 
     indexer_keys = Growing()
 
+    @property
+    def indexed(self) -> int:
+        """Tokens whose index keys are held."""
+        return 0 if self.indexer_keys is None else self.indexer_keys.shape[1]
+
     def update_indexer(self, indexer_key_states: torch.Tensor) -> torch.Tensor:
         self.is_indexer_initialized = True
         return self.held("indexer_keys").append(indexer_key_states)
@@ -126,6 +130,10 @@ class GrowingIndexedLayer(_Compressed, GrowingLayer, DynamicIndexedLayer):
 class FixedIndexedLayer(_Compressed, StaticIndexedLayer):
     """The framework's static indexed layer."""
 
+    @property
+    def indexed(self) -> int:
+        return int(self.indexer_cumulative_length) if self.is_indexer_initialized else 0
+
     def crop(self, tokens_to_remove: int) -> None:
         super().crop(tokens_to_remove)
         # The framework's own leaves the positions of the tokens that it removes.
@@ -133,19 +141,27 @@ class FixedIndexedLayer(_Compressed, StaticIndexedLayer):
             self.indexer_position_ids = self.indexer_position_ids[..., : int(self.get_seq_length())]
 
 
-_ADOPTED = {DynamicIndexedLayer: GrowingIndexedLayer, StaticIndexedLayer: FixedIndexedLayer}
+_ADOPTED: dict[type, type[_Compressed]] = {
+    DynamicIndexedLayer: GrowingIndexedLayer,
+    StaticIndexedLayer: FixedIndexedLayer,
+    # of models that have no indexer of their own
+    DynamicLayer: GrowingIndexedLayer,
+    StaticLayer: FixedIndexedLayer,
+}
 
 
 def layer_of(cache: Cache, index: int) -> GrowingIndexedLayer | FixedIndexedLayer | None:
     """The layer of a cache as one of ours, which takes the place of the framework's; None if it is of another kind.
 
-    Layers are taken over where they are first used by our attention, not when they are made: caches of other models and
+    Layers are taken over where they are first used by an indexer of ours, not when they are made: caches of other models and
     of other attention implementations stay as they are.
     """
+    while len(cache.layers) <= index and cache.layer_class_to_replicate is DynamicLayer:  # as the framework adds them
+        cache.layers.append(DynamicLayer())
     layer = cache.layers[index]
     ours = _ADOPTED.get(type(layer))
     if ours is not None:
-        adopted = ours(max_cache_len=layer.max_cache_len) if isinstance(layer, StaticIndexedLayer) else ours()
+        adopted = ours(max_cache_len=layer.max_cache_len) if ours is FixedIndexedLayer else ours()
         for name, value in vars(layer).items():
             setattr(adopted, name, value)
         cache.layers[index] = layer = adopted
