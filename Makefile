@@ -6,7 +6,7 @@ export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell nproc)
 
 test_presets := dev $(if $(filter x86_64,$(shell uname -m)),emulated)
 
-.PHONY: help build wheel demo test test-cpp test-python bench docs lint format clean
+.PHONY: help build wheel demo train-indexer test test-cpp test-python bench docs lint format clean
 help: ## Lists the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
@@ -48,6 +48,11 @@ demo_options := $(if $(SEQ),--seq $(SEQ)) $(if $(TEXT),--text "$(TEXT)") $(if $(
 
 demo: build setup-demo ## Reads a long text with a real language model; SEQ=tokens TEXT=file MODEL=directory JSON=1
 	@tessera demo $(demo_options)
+
+# Freed memory is kept, for every layer of every window asks for the same again.
+train-indexer: build setup-demo ## Trains the indexers of the demo's model anew; goes on where it was stopped
+	@MALLOC_MMAP_THRESHOLD_=2000000000 MALLOC_TRIM_THRESHOLD_=2000000000 \
+	    python examples/train_indexer/train.py --out models/smollm2-135m-indexer
 
 CASE ?= msa-prefill
 bench: build setup-demo ## Times a case against its ceiling and its peers; CASE=name, ARGS="--seq 16384 --json"

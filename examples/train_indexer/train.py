@@ -98,15 +98,22 @@ def qsa_loss(branch: IndexBranch, hidden: torch.Tensor, rows: torch.Tensor, mass
 # ---- The model ---------------------------------------------------------------------------------------------------------
 
 
+def rotated(
+    attention: torch.nn.Module, hidden: torch.Tensor, embeddings: tuple[torch.Tensor, torch.Tensor]
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The layer's own queries [Hq, S, D] and keys [Hkv, S, D]. hidden [S, hidden]."""
+    projections = (attention.q_proj, attention.k_proj)
+    q, k = (of(hidden).unflatten(-1, (-1, attention.head_dim)).transpose(0, 1)[None] for of in projections)
+    q, k = apply_rotary_pos_emb(q, k, *embeddings)
+    return q[0], k[0]
+
+
 def layer_mass(
     attention: torch.nn.Module, hidden: torch.Tensor, embeddings: tuple[torch.Tensor, torch.Tensor], rows: torch.Tensor
 ) -> torch.Tensor:
     """f32 [Hkv, R, S / QSA_BLOCK]: where the queries `rows` of a dense layer look. hidden [S, hidden]."""
-    heads = (-1, attention.head_dim)
-    q = attention.q_proj(hidden).unflatten(-1, heads).transpose(0, 1)[None]
-    k = attention.k_proj(hidden).unflatten(-1, heads).transpose(0, 1)[None]
-    q, k = apply_rotary_pos_emb(q, k, *embeddings)
-    return block_mass(q[0, :, rows], k[0], rows, QSA_BLOCK, attention.scaling)
+    q, k = rotated(attention, hidden, embeddings)
+    return block_mass(q[:, rows], k, rows, QSA_BLOCK, attention.scaling)
 
 
 @contextmanager

@@ -146,10 +146,14 @@ def test_a_decode_step_moves_no_cached_token(model, monkeypatch):
     run(model, "tessera", ids[:, :130], cache=cache)
     layer = cache.layers[1]
     assert isinstance(layer, SparseCacheLayer)
-    before = [x.data_ptr() for x in (layer.keys, layer.values, layer.idx_keys)]
-    for at in range(130, 140):
+    run(
+        model, "tessera", ids[:, 130:131], cache=cache
+    )  # the layer without an indexer moves once, when it is taken over
+    dense = cache.layers[0]
+    before = [x.data_ptr() for x in (layer.keys, layer.values, layer.idx_keys, dense.keys, dense.values)]
+    for at in range(131, 140):
         run(model, "tessera", ids[:, at : at + 1], cache=cache)
-    assert [x.data_ptr() for x in (layer.keys, layer.values, layer.idx_keys)] == before
+    assert [x.data_ptr() for x in (layer.keys, layer.values, layer.idx_keys, dense.keys, dense.values)] == before
     # The kernels read the cache itself.
     seen = []
     attend, select = tessera.msa_sparse_decode_attention, tessera.msa_select

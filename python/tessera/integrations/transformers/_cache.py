@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from transformers.cache_utils import DynamicLayer
+from transformers.cache_utils import Cache, CacheLayerMixin, DynamicLayer
 
 _ALIGNMENT = 128  # tokens; a buffer holds whole blocks of the usual size
 
@@ -111,3 +111,18 @@ class GrowingLayer(DynamicLayer):
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
         return self.held("keys").append(key_states), self.held("values").append(value_states)
+
+
+def take_over(cache: Cache, index: int, ours: CacheLayerMixin) -> CacheLayerMixin:
+    """Puts a layer of ours in the place of a cache's layer, with all that it holds."""
+    for name, value in vars(cache.layers[index]).items():
+        setattr(ours, name, value)
+    cache.layers[index] = ours
+    return ours
+
+
+def grow(cache: Cache) -> None:
+    """The framework's plain dynamic layers of a cache grow in place from now on."""
+    for index, layer in enumerate(cache.layers):
+        if type(layer) is DynamicLayer:
+            take_over(cache, index, GrowingLayer())

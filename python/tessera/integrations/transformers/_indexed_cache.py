@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from transformers.cache_utils import Cache, DynamicIndexedLayer, DynamicLayer, StaticIndexedLayer, StaticLayer
 
-from tessera.integrations.transformers._cache import Growing, GrowingLayer
+from tessera.integrations.transformers._cache import Growing, GrowingLayer, take_over
 from tessera.integrations.transformers._mask import Span
 
 
@@ -161,8 +161,6 @@ def layer_of(cache: Cache, index: int) -> GrowingIndexedLayer | FixedIndexedLaye
     layer = cache.layers[index]
     ours = _ADOPTED.get(type(layer))
     if ours is not None:
-        adopted = ours(max_cache_len=layer.max_cache_len) if ours is FixedIndexedLayer else ours()
-        for name, value in vars(layer).items():
-            setattr(adopted, name, value)
-        cache.layers[index] = layer = adopted
+        empty = ours(max_cache_len=layer.max_cache_len) if ours is FixedIndexedLayer else ours()
+        layer = take_over(cache, index, empty)
     return layer if isinstance(layer, _Compressed) else None

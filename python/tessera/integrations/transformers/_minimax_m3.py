@@ -9,7 +9,7 @@ import torch
 from transformers.cache_utils import DYNAMIC_LAYER_TYPE_MAPPING
 from transformers.models.minimax_m3_vl import modeling_minimax_m3_vl as m3
 
-from tessera.integrations.transformers._cache import Growing, GrowingLayer
+from tessera.integrations.transformers._cache import Growing, GrowingLayer, grow
 from tessera.integrations.transformers._selection import BlockSelection, replace_forward
 
 _LAYER_TYPE = m3.MiniMaxM3VLSparseCacheLayer._layer_type
@@ -42,7 +42,10 @@ def _index(
     cos, sin = (angle[..., : indexer.head_dim] for angle in position_embeddings)
     q, k = m3.apply_rotary_pos_emb(q, k, cos, sin)
     if cache is not None:
-        k = cache.layers[indexer.layer_idx].update_index(k)
+        layer = cache.layers[indexer.layer_idx]
+        if isinstance(layer, SparseCacheLayer) and layer.idx_keys is None:
+            grow(cache)  # those of the layers without an indexer, too
+        k = layer.update_index(k)
     return BlockSelection(q, k, indexer.topk_blocks, indexer.local_blocks, indexer.block_size)
 
 
