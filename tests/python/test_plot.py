@@ -129,6 +129,14 @@ def test_maps_of_the_last_rows_of_a_context():
     np.testing.assert_allclose(image, [[maps.VISIBLE] * 3 + [maps.SELECTED]] * 2)
 
 
+def test_maps_of_lists_that_share_a_row():
+    lists = np.array([[0, -1], [0, 1], [0, 1], [0, 1], [2, 0]], np.int32)
+    image = maps.pixels(lists, 3, 4, 1, together=4)
+    orange, grey = np.array(maps.SELECTED), np.array(maps.VISIBLE)
+    np.testing.assert_allclose(image[0], [orange, 0.75 * orange + 0.25 * grey, [0, 0, 0, 0]])
+    np.testing.assert_allclose(image[1], [orange, grey, orange])  # the last row has one list
+
+
 # ---- The command ---------------------------------------------------------------------------------------------------------
 
 

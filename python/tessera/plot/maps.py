@@ -11,19 +11,26 @@ from matplotlib.figure import Figure
 from tessera.bench.lines import thousands
 from tessera.plot.style import MUTED
 
-SELECTED = (0.90, 0.40, 0.08, 1.0)  # an orange that stands on light and on dark
+SELECTED = np.array((0.90, 0.40, 0.08, 1.0))  # an orange that stands on light and on dark
 VISIBLE = (0.5, 0.5, 0.5, 0.13)
 MOST_HEADS = 4  # in a row
 
 
-def pixels(lists: np.ndarray, blocks: int, block_size: int, block_q: int) -> np.ndarray:
-    """lists int32 [nQ, W] -> RGBA [nQ, blocks]: which blocks are selected, and which could be."""
-    image = np.zeros((len(lists), blocks, 4))
-    last = (np.arange(len(lists)) + 1) * block_q - 1 + blocks * block_size - len(lists) * block_q
+def pixels(lists: np.ndarray, blocks: int, block_size: int, block_q: int, together: int = 1) -> np.ndarray:
+    """lists int32 [nQ, W] -> RGBA [nQ / together, blocks]: which blocks are selected, and which could be.
+
+    A row shows `together` lists: the more of them have a block, the more of the colour of selected blocks it gets.
+    """
+    rows, size = -(-len(lists) // together), block_q * together
+    image = np.zeros((rows, blocks, 4))
+    last = (np.arange(rows) + 1) * size - 1 + blocks * block_size - rows * size
     image[np.arange(blocks) * block_size <= last[:, None]] = VISIBLE
-    rows, slots = np.nonzero((lists >= 0) & (lists < blocks))
-    image[rows, lists[rows, slots]] = SELECTED
-    return image
+    chosen = np.zeros((rows, blocks))
+    places, slots = np.nonzero((lists >= 0) & (lists < blocks))
+    np.add.at(chosen, (places // together, lists[places, slots]), 1)
+    members = np.minimum(together, len(lists) - together * np.arange(rows))
+    share = np.minimum(chosen / members[:, None], 1)[..., None]
+    return (1 - share) * image + share * SELECTED
 
 
 def draw_map(axes: Axes, lists: np.ndarray, block_size: int, block_q: int, blocks: int, name: str) -> None:
