@@ -41,12 +41,14 @@ wheel: setup-build setup-wheel ## Builds and checks a source package and a wheel
 	@scripts/check_wheel dist
 
 # ---- Run ---------------------------------------------------------------------------------------------------------------
-# make demo SEQ=4096 TEXT=book.txt MODEL=dir JSON=1
+# make demo SEQ=4096 TEXT=book.txt MODEL=dir INDEXERS=dir JSON=1
 
+# Those of the model that is read by default. They lack where a training has been started anew.
+INDEXERS ?= $(if $(MODEL),,$(patsubst %/,%,$(firstword $(dir $(wildcard models/smollm2-135m-indexer/*.safetensors)))))
 demo_options := $(if $(SEQ),--seq $(SEQ)) $(if $(TEXT),--text "$(TEXT)") $(if $(MODEL),--model "$(MODEL)") \
-                $(if $(JSON),--json)
+                $(if $(INDEXERS),--indexers "$(INDEXERS)") $(if $(JSON),--json)
 
-demo: build setup-demo ## Reads a long text with a real language model; SEQ=tokens TEXT=file MODEL=directory JSON=1
+demo: build setup-demo ## Reads a long text with a real language model; SEQ=tokens TEXT=file MODEL=directory INDEXERS=directory JSON=1
 	@tessera demo $(demo_options)
 
 # Freed memory is kept, for every layer of every window asks for the same again.

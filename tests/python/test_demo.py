@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import re
@@ -21,6 +22,7 @@ from tessera.demo import memory, model, session, text  # noqa: E402
 from tessera.demo.command import demo  # noqa: E402
 from tessera.demo.quality import quality, token_losses  # noqa: E402
 from tessera.demo.readers import DENSE, FRAMEWORK, Reader, continuation, prefill  # noqa: E402
+from tessera.integrations.transformers._indexer import Indexer, Shape  # noqa: E402
 from tessera.plot.maps import selection_of  # noqa: E402
 
 WORDS = " ".join(f"w{i * i % 389}" for i in range(5000))
@@ -43,6 +45,33 @@ def directory(tmp_path_factory):
     )  # fmt: skip
     torch.manual_seed(0)
     transformers.LlamaForCausalLM(config).save_pretrained(path)
+    return path
+
+
+def indexer(form, **changes):
+    """An indexer with random weights, of the tiny model's sizes."""
+    sizes = {
+        "form": form,
+        "model_type": "llama",
+        "hidden_size": 64,
+        "layers": 2,
+        "heads": 2,
+        "dim": 8,
+        "rope_theta": 1e4,
+    }
+    torch.manual_seed(7)
+    made = Indexer(Shape(**{**sizes, "block_size": 64 if form == "msa" else 4, **changes}))
+    for parameter in made.branches.parameters():
+        torch.nn.init.normal_(parameter, std=0.5)
+    return made
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A directory with indexers of both forms."""
+    path = tmp_path_factory.mktemp("indexers")
+    for form in ("msa", "qsa"):
+        indexer(form).save(path / f"{form}.safetensors", {})
     return path
 
 
@@ -135,7 +164,8 @@ def test_quality_against_sums_by_hand(loaded):
 @torch.inference_mode()
 def test_readings_are_taken_apart(loaded):
     ids = text.reading(WORDS, "text", loaded.tokenizer, 512).ids
-    framework, dense, sparse = (prefill(loaded.model, ids, r) for r in (FRAMEWORK, DENSE, Reader("mass", 192)))
+    framework, dense = (prefill(loaded.model, ids, r) for r in (FRAMEWORK, DENSE))
+    sparse = prefill(loaded.model, ids, Reader("mass", 192), record=True)
     torch.testing.assert_close(dense.hidden, framework.hidden, rtol=1e-4, atol=1e-4)
     for outcome in (framework, dense, sparse):
         timing = outcome.timing
@@ -146,6 +176,19 @@ def test_readings_are_taken_apart(loaded):
     assert sparse.timing.select_s > 0
     assert {layer: lists.shape for layer, lists in sparse.lists.items()} == {0: (2, 8, 3), 1: (2, 8, 3)}
     assert prefill(loaded.model, ids, FRAMEWORK, with_clock=False).timing.attention_s is None
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize(("form", "lists"), [("msa", (2, 512, 3)), ("qsa", (1, 512, 48))])
+def test_an_indexer_reads(loaded, form, lists):
+    ids = text.reading(WORDS, "text", loaded.tokenizer, 512).ids
+    outcome = prefill(loaded.model, ids, Reader(f"{form}-indexer", 192, indexer(form)), record=[1])
+    assert {layer: lists.shape for layer, lists in outcome.lists.items()} == {1: lists}
+    timing = outcome.timing
+    assert min(timing.attention_s, timing.select_s) > 0
+    assert timing.attention_s + timing.select_s < timing.prefill_s
+    assert 0 < timing.keys_share < 0.7
+    assert not prefill(loaded.model, ids, Reader(f"{form}-indexer", 192, indexer(form))).lists
 
 
 @torch.inference_mode()
@@ -191,6 +234,14 @@ def test_nothing_optional_starts_after_the_deadline(loaded):
     assert len(findings.results) == 2 + 4 + 2
 
 
+def test_indexers_at_other_budgets_may_be_left_out(loaded):
+    reading = text.reading(WORDS, "text", loaded.tokenizer, 512)
+    reader = dataclasses.replace(loaded, indexers={"msa-indexer": indexer("msa")})
+    findings = session.Session(reader, reading, [192, 256], quick=True, deadline=0.0, tell=lambda _: None).run()
+    assert [reader.budget for reader in findings.results if reader.selector == "msa-indexer"] == [256]
+    assert findings.left_out == ["msa indexer, 192", "sliding window, 192", "random blocks, 192"]
+
+
 # ---- All of it ----
 
 
@@ -233,6 +284,37 @@ def test_json_lines_and_report(directory, book, tmp_path):
     assert "tessera demo --seq 512" in page
     data = re.search(r'<script type="application/json" id="readings">(.*?)</script>', page, re.DOTALL)[1]
     assert [line["selector"] for line in json.loads(data)] == [line["selector"] for line in lines]
+
+
+def test_trained_indexers_have_rows(directory, book, trained, tmp_path):
+    report = tmp_path / "report.html"
+    options = ("--seq", 500, "--text", book, "--model", directory, "--dtype", "f32", "--budgets", "192,256", "--all")
+    run_options = (*options, "--indexers", trained, "--report", report, "--json")
+    lines = [json.loads(line) for line in run(*run_options).stdout.splitlines()]
+    rows = [(line["selector"], line["budget"]) for line in lines]
+    assert rows[2:8] == [(s, b) for s in ("mass", "msa-indexer", "qsa-indexer") for b in (192, 256)]
+    assert len(rows) == 2 + 6 * 2
+    runs = {(line["selector"], line["budget"]): line["runs"] for line in lines}
+    assert [row for row, count in runs.items() if count == 3] == [rows[0], rows[1], ("mass", 256), ("msa-indexer", 256)]
+
+    drawn = {line["selector"]: selection_of(line) for line in lines if "selection" in line}
+    assert drawn["mass"]["lists"].shape == drawn["msa-indexer"]["lists"].shape == (2, 8, 4)
+    assert drawn["msa-indexer"]["block_q"] == 64
+    assert [max(row) for row in drawn["msa-indexer"]["lists"][0].tolist()] == list(range(8))  # each has its own block
+
+    page = report.read_text(encoding="utf-8")
+    Sources.of(page)
+    assert page.count("<svg") == 5
+    assert page.count("<h3>msa indexer, 256<span>") == 2
+    assert "--indexers" in page
+
+
+def test_one_form_is_enough(directory, book, tmp_path):
+    indexer("qsa").save(tmp_path / "qsa.safetensors", {})
+    options = ("--seq", 300, "--text", book, "--model", directory, "--quick", "--indexers", tmp_path)
+    output = run(*options, "--report", tmp_path / "report.html").stdout
+    assert "qsa indexer" in output
+    assert "msa indexer" not in output
 
 
 class Sources(HTMLParser):
@@ -292,6 +374,33 @@ def test_table_for_people(directory, book, tmp_path):
 def test_usage(directory, book, tmp_path, arguments, message):
     fixed = ("--model", directory, "--text", book, "--report", tmp_path / "report.html")
     assert message in run(*fixed, *arguments, code=2).stderr
+
+
+@pytest.mark.parametrize(
+    ("form", "changes", "message"),
+    [
+        ("msa", {"hidden_size": 32}, "--indexers: the msa indexer: hidden_size of the model is 64; expected 32"),
+        ("qsa", {"layers": 3}, "--indexers: the qsa indexer: num_hidden_layers of the model is 2; expected 3"),
+        ("msa", {"heads": 1}, "num_key_value_heads of the model is 2; expected 1"),
+        ("msa", {"model_type": "qwen2"}, "is for models of type 'qwen2'; this one is 'llama'"),
+        ("msa", {"block_size": 128}, "--indexers: the msa indexer: budget is 192; expected a multiple of"),
+    ],
+)
+def test_indexers_of_another_model(directory, book, tmp_path, form, changes, message):
+    indexer(form, **changes).save(tmp_path / f"{form}.safetensors", {})
+    options = ("--model", directory, "--text", book, "--seq", 512, "--budgets", "192,256", "--indexers", tmp_path)
+    error = run(*options, "--report", tmp_path / "report.html", code=2).stderr
+    assert message in " ".join(error.split())
+
+
+def test_bad_indexers_are_refused_before_the_model_is_loaded(monkeypatch, tmp_path):
+    monkeypatch.setattr(model, "load", None)
+    options = ("--indexers", tmp_path, "--report", tmp_path / "report.html")
+    assert "holds neither msa.safetensors nor qsa.safetensors" in run(*options, code=2).stderr
+    indexer("qsa").save(tmp_path / "msa.safetensors", {})
+    assert "has the form 'qsa'; expected 'msa'" in run(*options, code=2).stderr
+    (tmp_path / "msa.safetensors").write_text("not a tensor in it, but long enough for a header")
+    assert f"--indexers: indexer {tmp_path}/msa.safetensors" in run(*options, code=2).stderr
 
 
 def test_directory_without_a_model(tmp_path):

@@ -1,6 +1,7 @@
 """`tessera demo`: a real language model reads a long real text, with dense and with block-sparse attention.
 
 model.py    loads the model
+indexers.py the indexers that were trained for it
 text.py     what is read, and the two passages that are read a second time
 quality.py  losses of the reading, in chunks
 readers.py  the kinds of attention that read, and the clock and the memory gauge around one reading

@@ -54,6 +54,10 @@ def _writable(_: click.Context, __: click.Parameter, value: str) -> Path:
     help="Directory of a Hugging Face model.  [default: SmolLM2-135M-Instruct]",
 )  # fmt: skip
 @click.option(
+    "--indexers", "indexer_directory", metavar="DIRECTORY", type=click.Path(exists=True, file_okay=False),
+    help="Indexers trained for the model: msa.safetensors, qsa.safetensors or both.",
+)  # fmt: skip
+@click.option(
     "--dtype", type=click.Choice(["auto", "bf16", "f32"]), default="auto", show_default=True,
     help="Element type; auto: bf16, unless the framework is faster in f32 here.",
 )  # fmt: skip
@@ -72,6 +76,7 @@ def demo(
     seq: int,
     text: str | None,
     directory: str | None,
+    indexer_directory: str | None,
     dtype: str,
     budgets: list[int],
     quick: bool,
@@ -83,7 +88,8 @@ def demo(
 
     The same text is read with the framework's dense attention, with this library's, and block-sparse at several budgets:
     so many tokens each query may look at. Shown are the quality of each reading, its time and its memory, as a table and
-    as a report for the browser. The exit status is 1 if the two dense readings differ by more than rounding.
+    as a report for the browser. With --indexers, indexers that were trained for the model choose blocks too, beside the
+    rules that need no training. The exit status is 1 if the two dense readings differ by more than rounding.
 
     `make demo` in the repository gets all that this needs. Elsewhere it is pip install 'tessera-attention[demo]', and the
     small model, or --model; what is missing is said. Nothing is fetched from the network by the command itself.
@@ -98,26 +104,34 @@ def demo(
     os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # torch asks for huge pages; see memory.keep_freed_memory
     import torch
 
-    from tessera.demo import memory, model, session, table
+    from tessera.demo import indexers, memory, model, session, table
     from tessera.demo import report as reports
     from tessera.demo import text as texts
 
     if quick:
         budgets = [session.featured_budget(budgets)]
+    try:
+        trained = indexers.load(indexer_directory) if indexer_directory else {}
+    except (OSError, ValueError) as error:
+        raise click.UsageError(str(error)) from error
     memory.keep_freed_memory()
-    with progress(session.number_of_steps(budgets, quick)) as tell:
+    with progress(session.number_of_steps(trained, budgets, quick)) as tell:
         tell("loading the model")
         try:
             types = {"bf16": torch.bfloat16, "f32": torch.float32}
             loaded = model.load(directory, types[dtype] if dtype in types else model.faster_dtype())
             if loaded.limit is not None and seq > loaded.limit:
                 raise ValueError(f"--seq is {seq}; {loaded.name} reads up to {loaded.limit} tokens")
+            indexers.check(trained, loaded.model.get_decoder().config, budgets)
+            loaded.indexers = trained
             words = Path(text).read_text(encoding="utf-8") if text else texts.library_reference()
             source = Path(text).name if text else "pydoc_data.topics"
             reading = texts.reading(words, source, loaded.tokenizer, seq)
             deadline = None if everything else began + _SECONDS
             reader = session.Session(loaded, reading, budgets, quick=quick, deadline=deadline, tell=tell)
             findings = reader.run()
+            if directory is None and indexer_directory is None:
+                findings.hint = indexers.HINT
         except ValueError as error:
             raise click.UsageError(str(error)) from error
         except model.CannotRunError as error:

@@ -15,16 +15,22 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from tessera.demo import BLOCK
 from tessera.demo.quality import Quality
-from tessera.demo.readers import DENSE, FRAMEWORK, SPARSE, Reader
+from tessera.demo.readers import DENSE, FRAMEWORK, Reader
 from tessera.demo.session import Findings, all_points
 from tessera.plot.maps import pixels
 from tessera.plot.style import label_ends, style
 
 # Colours of the drawing, which stand for variables of the page's style sheet.
 _INK, _MUTED, _RULE = "#010101", "#020202", "#030303"
-COLOURS = {"mass": "#040404", "moba": "#050505", "window": "#060606", "random": "#070707"}
+COLOURS = {
+    "mass": "#040404",
+    "moba": "#050505",
+    "window": "#060606",
+    "random": "#070707",
+    "msa-indexer": "#080808",
+    "qsa-indexer": "#090909",
+}
 _VARIABLES = {_INK: "ink", _MUTED: "muted", _RULE: "rule"} | {c: name for name, c in COLOURS.items()}
 
 # Text stays text, in the page's font.
@@ -76,10 +82,10 @@ def _budget_panel(
     budgets = sorted({result.reader.budget for result in results})
     left, right = budgets[0] / 1.2, budgets[-1] * 1.12
     ends = []
-    for selector in SPARSE:
+    for selector in findings.selectors:
         line = sorted((r.reader.budget, value(r.quality)) for r in results if r.reader.selector == selector)
         if end := _budget_line(axes, line, COLOURS[selector]):
-            ends.append((right, end, selector, COLOURS[selector]))
+            ends.append((right, end, _label(selector), COLOURS[selector]))
     for (name, level), dashes in zip(levels.items(), ("--", ":"), strict=False):
         axes.plot([left, right], [level, level], color=_INK, linewidth=1.3, linestyle=dashes)
         ends.append((right, level, name, _INK))
@@ -111,7 +117,7 @@ def time_against_context(findings: Findings) -> str:
     with matplotlib.rc_context(_STYLE | {"svg.hashsalt": "time"}):
         figure, panels = _panels(2, 3.9)
         points = all_points(findings)
-        colours = {FRAMEWORK: _MUTED, DENSE: _INK, findings.featured: COLOURS["mass"]}
+        colours = {FRAMEWORK: _MUTED, DENSE: _INK} | {reader: COLOURS[reader.selector] for reader in findings.shown}
         for axes, title, what in zip(
             panels,
             ("Prefill, seconds", "Attention with selection, seconds"),
@@ -133,9 +139,13 @@ def time_against_context(findings: Findings) -> str:
         return _svg(figure, "Seconds of prefill and of attention against the length of the context")
 
 
+def _label(selector: str) -> str:
+    return selector.replace("-", " ")
+
+
 def _short(reader: Reader) -> str:
     if reader.budget is not None:
-        return f"{reader.selector}, {reader.budget:,}"
+        return f"{_label(reader.selector)}, {reader.budget:,}"
     return "framework" if reader == FRAMEWORK else "tessera, dense"
 
 
@@ -150,11 +160,13 @@ def loss_by_position(findings: Findings) -> str:
         dense = findings.results[FRAMEWORK].quality.buckets
         middle = [(bucket["from"] + bucket["to"]) / 2 for bucket in dense]
         ends = []
-        for selector in ("mass", "moba", "window"):
+        for selector in findings.selectors:
+            if selector == "random":  # far off the rest
+                continue
             buckets = findings.results[Reader(selector, findings.featured.budget)].quality.buckets
             over = [100 * (b["ppl"] / d["ppl"] - 1) for b, d in zip(buckets, dense, strict=True)]
             axes.plot(middle, over, "o-", color=COLOURS[selector], clip_on=False)
-            ends.append((middle[-1], over[-1], selector, COLOURS[selector]))
+            ends.append((middle[-1], over[-1], _label(selector), COLOURS[selector]))
         axes.axhline(0, color=_INK, linewidth=1.3, linestyle="--")
         if findings.featured.budget < dense[-1]["to"]:
             axes.axvline(findings.featured.budget, color=_MUTED, linewidth=1, linestyle=":")
@@ -169,26 +181,28 @@ def loss_by_position(findings: Findings) -> str:
         return _svg(figure, "Perplexity over dense along the text")
 
 
-def selected_blocks(findings: Findings, most_heads: int = 4) -> str:
-    """One map per KV head: a row per list, a column per block. Frames: where each passage was read first."""
-    lists = findings.lists[:most_heads]
-    heads, rows, _ = lists.shape
-    with matplotlib.rc_context(_STYLE | {"svg.hashsalt": "blocks", "axes.grid": False}):
+def selected_blocks(findings: Findings, reader: Reader, most_heads: int = 4) -> str:
+    """One map per KV head: a row per block of queries, a column per block. Frames: where each passage was read first."""
+    lists = findings.lists[reader][:most_heads].numpy()
+    heads, block = len(lists), reader.block_size
+    blocks = -(-lists.shape[1] * reader.block_q // block)
+    tokens = blocks * block
+    with matplotlib.rc_context(_STYLE | {"svg.hashsalt": reader.selector, "axes.grid": False}):
         figure, panels = _panels(heads, 10.4 / heads + 0.3, sharey=True)
         for head, axes in enumerate(panels):
-            axes.imshow(pixels(lists[head].numpy(), rows, BLOCK, BLOCK), interpolation="none", aspect="equal", origin="upper",
-                        extent=(0, rows * BLOCK, rows * BLOCK, 0))  # fmt: skip
+            image = pixels(lists[head], blocks, block, reader.block_q, together=block // reader.block_q)
+            axes.imshow(image, interpolation="none", aspect="equal", origin="upper", extent=(0, tokens, tokens, 0))
             for passage in findings.reading.passages:
                 at = (passage.first, passage.again)
                 size = (passage.length, passage.length)
                 axes.add_patch(Rectangle(at, *size, fill=False, edgecolor=_INK, linewidth=1.2, clip_on=False))
                 axes.annotate(passage.name, (passage.first + passage.length / 2, passage.again), xytext=(0, 5),
                               textcoords="offset points", ha="center", fontsize=10, weight="bold")  # fmt: skip
-            ticks = [rows * BLOCK * part // 4 for part in range(5)]
+            ticks = [tokens * part // 4 for part in range(5)]
             axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks], fontsize=9)
             axes.set_yticks(ticks, [f"{tick:,}" for tick in ticks], fontsize=9)
             axes.spines[:].set_visible(False)
             axes.set_title(f"KV head {head}")
             axes.set_xlabel("keys, position")
         panels[0].set_ylabel("queries, position")
-        return _svg(figure, "Which blocks each KV head of one layer selects")
+        return _svg(figure, f"Which blocks each KV head of one layer reads: {reader}")

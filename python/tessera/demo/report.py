@@ -11,8 +11,8 @@ import jinja2
 import torch
 
 import tessera
-from tessera.demo import BLOCK, figures, table
-from tessera.demo.readers import DENSE, FRAMEWORK, Reader
+from tessera.demo import BLOCK, figures, indexers, table
+from tessera.demo.readers import FRAMEWORK, Reader
 from tessera.demo.session import Continuation, Findings, Result
 from tessera.demo.table import how_far
 
@@ -33,6 +33,7 @@ def write(path: Path, findings: Findings, command: str, seconds: float) -> None:
         reading=findings.reading,
         featured=findings.featured,
         mass=mass,
+        trained=findings.results.get(findings.trained),
         dense=findings.results[FRAMEWORK],
         speedup=findings.speedup(mass),
         attention_speedup=findings.attention_speedup(mass),
@@ -53,8 +54,13 @@ def _figures(findings: Findings) -> dict[str, str | None]:
         "quality": figures.quality_against_budget(findings),
         "position": figures.loss_by_position(findings),
         "time": figures.time_against_context(findings) if findings.points else None,
-        "blocks": figures.selected_blocks(findings) if findings.lists is not None else None,
+        "blocks": _map(findings, findings.featured),
+        "trained_blocks": _map(findings, findings.trained),
     }
+
+
+def _map(findings: Findings, reader: Reader | None) -> str | None:
+    return figures.selected_blocks(findings, reader) if reader in findings.lists else None
 
 
 def _recall(findings: Findings, entry: Continuation) -> dict[str, Any]:
@@ -107,6 +113,9 @@ def where_it_loses(findings: Findings) -> list[str]:
             f"On short texts there is nothing to gain: at {max(slow):,} tokens the sparse prefill is no faster."
         )
     said += _about_baselines(findings, dense, mass, budget)
+    for selector in ("msa-indexer", "qsa-indexer"):
+        if (result := findings.results.get(Reader(selector, budget))) is not None:
+            said += _about_indexer(findings, dense, mass, result)
     return said
 
 
@@ -127,6 +136,44 @@ def _about_baselines(findings: Findings, dense: Result, mass: Result, budget: in
     return said
 
 
+def _about_indexer(findings: Findings, dense: Result, mass: Result, trained: Result) -> list[str]:
+    """What a trained indexer loses, and where a rule without training, or dense attention, is better or faster."""
+    name, said = trained.reader.name, []
+    lost = [
+        f"{passage.name} {loss:.2f} ({best:.2f})"
+        for passage in findings.reading.passages
+        if (loss := trained.quality.repeat[passage.name]) > (best := dense.quality.repeat[passage.name]) + 0.05
+    ]
+    cost = trained.quality.ppl / dense.quality.ppl - 1
+    if lost or cost > 0.001:
+        parts = [f"perplexity {cost:+.1%}"] + ([f"loss of passage {', '.join(lost)}"] if lost else [])
+        said.append(f"The {name} is trained, and still not dense attention (in parentheses): {'; '.join(parts)}.")
+    worse = [
+        what
+        for what, ours, theirs in (
+            ("perplexity", trained.quality.ppl, mass.quality.ppl),
+            *((f"passage {name}", loss, mass.quality.repeat[name]) for name, loss in trained.quality.repeat.items()),
+        )
+        if ours > 1.002 * theirs
+    ]
+    if worse:
+        said.append(
+            f"Sampled mass, which looks at all keys to choose, is better than the {name} in {' and '.join(worse)}."
+        )
+    seconds, shared = (r.seconds("attention_s") + r.seconds("select_s") for r in (trained, mass))
+    if seconds > dense.seconds("attention_s"):
+        said.append(
+            f"The {name} saves no time at this length: {seconds:.1f} seconds of attention and selection, where the framework's "
+            f"dense attention takes {dense.seconds('attention_s'):.1f}."
+        )
+    elif seconds > 1.05 * shared:
+        said.append(
+            f"A list for each token costs more than one for {BLOCK} tokens: {seconds:.1f} seconds of attention and selection by "
+            f"the {name}, {shared:.1f} by sampled mass."
+        )
+    return said
+
+
 def _prefill(findings: Findings, reader: Reader, tokens: int) -> float:
     return next(p.prefill_s for p in findings.points if p.reader == reader and p.tokens == tokens)
 
@@ -135,9 +182,7 @@ def _facts(findings: Findings, command: str, seconds: float) -> list[tuple[str, 
     info = tessera.info()
     caches = ", ".join(f"{name.upper()} {size // 1024:,} KiB" for name, size in info["cache_bytes"].items())
     versions = ", ".join(f"{name} {version(name)}" for name in ("torch", "transformers"))
-    config_runs = ", ".join(
-        f"{reader}: {len(findings.results[reader].runs)}" for reader in (FRAMEWORK, DENSE, findings.featured)
-    )
+    config_runs = ", ".join(f"{reader}: {len(findings.results[reader].runs)}" for reader in findings.compared)
     alone = findings.framework_alone_s
     facts = [
         ("command", command),
@@ -149,6 +194,13 @@ def _facts(findings: Findings, command: str, seconds: float) -> list[tuple[str, 
         ("timed prefills", f"{config_runs}; the median counts; all others: 1"),
         ("whole demo", f"{seconds:.0f} seconds"),
     ]
+    facts[2:2] = [
+        ("indexer", indexers.describe(reader.selector, reader.indexer))
+        for reader in findings.results
+        if reader.indexer is not None and reader.budget == findings.featured.budget
+    ]
     if alone is not None:
-        facts.insert(7, ("clock's own cost", f"the framework's prefill without a clock in it took {alone:.2f} seconds"))
+        facts.insert(
+            -1, ("clock's own cost", f"the framework's prefill without a clock in it took {alone:.2f} seconds")
+        )
     return facts

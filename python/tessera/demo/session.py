@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import takewhile
 from statistics import median
@@ -13,7 +14,7 @@ import torch
 from tessera._terminal import Tell
 from tessera.demo.model import CannotRunError, Loaded
 from tessera.demo.quality import Quality, quality, token_losses
-from tessera.demo.readers import DENSE, FRAMEWORK, SPARSE, Outcome, Reader, Timing, attending, continuation, prefill
+from tessera.demo.readers import DENSE, FRAMEWORK, UNTRAINED, Outcome, Reader, Timing, attending, continuation, prefill
 from tessera.demo.text import Passage, Reading
 
 _ROUNDS = 3  # readings of those whose times are compared, if there is time: the median counts
@@ -67,13 +68,30 @@ class Findings:
     dtype: str
     reading: Reading
     featured: Reader
+    trained: Reader | None = None  # by the MSA indexer, if there is one, at the same budget
     results: dict[Reader, Result] = field(default_factory=dict)
     points: list[Point] = field(default_factory=list)
     continuations: list[Continuation] = field(default_factory=list)
     layer: int | None = None  # whose lists are shown
-    lists: torch.Tensor | None = None  # int32 [Hkv, nQ, K]
+    lists: dict[Reader, torch.Tensor] = field(default_factory=dict)  # int32 [Hkv, nQ, K]
     left_out: list[str] = field(default_factory=list)
     framework_alone_s: float | None = None  # the framework's prefill without a clock in it
+    hint: str | None = None  # what more there could be to see
+
+    @property
+    def shown(self) -> tuple[Reader, ...]:
+        """The block-sparse readers whose lists, times and continuations are shown."""
+        return (self.featured,) if self.trained is None else (self.featured, self.trained)
+
+    @property
+    def compared(self) -> tuple[Reader, ...]:
+        """The readers whose times are compared."""
+        return FRAMEWORK, DENSE, *self.shown
+
+    @property
+    def selectors(self) -> list[str]:
+        """Of the block-sparse readers."""
+        return list(dict.fromkeys(reader.selector for reader in self.results if reader.budget is not None))
 
     def speedup(self, result: Result) -> float:
         return self.results[FRAMEWORK].seconds("prefill_s") / result.seconds("prefill_s")
@@ -99,8 +117,14 @@ def featured_budget(budgets: list[int]) -> int:
     return min(budgets, key=lambda budget: (abs(budget - 1024), budget))
 
 
-def number_of_steps(budgets: list[int], quick: bool) -> int:
-    return 4 + len(SPARSE) * len(budgets) + (0 if quick else 5)
+def selectors(indexers: Iterable[str]) -> tuple[str, ...]:
+    """All that choose blocks, in the order of their first readings."""
+    first, *others = UNTRAINED
+    return first, *indexers, *others
+
+
+def number_of_steps(indexers: Iterable[str], budgets: list[int], quick: bool) -> int:
+    return 4 + len(selectors(indexers)) * len(budgets) + (0 if quick else 5)
 
 
 class Session:
@@ -116,10 +140,15 @@ class Session:
     ):
         self._model, self._reading, self._budgets = loaded.model, reading, budgets
         self._quick, self._deadline, self._tell = quick, deadline, tell
+        self._indexers = loaded.indexers
         self._featured = Reader("mass", featured_budget(budgets))
         self._cost: dict[Reader, float] = {}  # seconds that a reading took, with its losses
         dtype = {torch.bfloat16: "bf16", torch.float32: "f32"}[loaded.model.dtype]
-        self.findings = Findings(loaded.name, loaded.tokenizer, dtype, reading, self._featured)
+        trained = self._reader("msa-indexer", self._featured.budget) if "msa-indexer" in self._indexers else None
+        self.findings = Findings(loaded.name, loaded.tokenizer, dtype, reading, self._featured, trained)
+
+    def _reader(self, selector: str, budget: int) -> Reader:
+        return Reader(selector, budget, self._indexers.get(selector))
 
     @torch.inference_mode()
     def run(self) -> Findings:
@@ -128,16 +157,16 @@ class Session:
         others = [budget for budget in self._budgets if budget != middle]
         self._read(FRAMEWORK)
         self._read(DENSE)
-        for selector in SPARSE:
-            self._read(Reader(selector, middle))
+        for selector in selectors(self._indexers):
+            self._read(self._reader(selector, middle))
         for selector in ("mass", "moba"):
             for budget in others:
                 self._read(Reader(selector, budget))
         if not self._quick:
             self._time_shorter_texts()
-        for selector in ("window", "random"):
+        for selector in (*self._indexers, "window", "random"):
             for budget in others:
-                self._read_if_in_time(Reader(selector, budget))
+                self._read_if_in_time(self._reader(selector, budget))
         if not self._quick:
             self._repeat()
         return self.findings
@@ -149,7 +178,8 @@ class Session:
         """First calls of everything, and the proof that the losses are those of the model's own logits."""
         self._tell("warming up")
         ids = self._reading.starting(min(512, self._reading.tokens))
-        for reader in (DENSE, self._featured, FRAMEWORK):
+        trained = (self._reader(selector, self._featured.budget) for selector in self._indexers)
+        for reader in (DENSE, self._featured, *trained, FRAMEWORK):
             outcome = prefill(self._model, ids, reader)
         with attending(self._model, FRAMEWORK):
             own = self._model(input_ids=ids, use_cache=False, logits_to_keep=1).logits[0, -1]
@@ -162,14 +192,19 @@ class Session:
     def _read(self, reader: Reader) -> None:
         self._tell(str(reader))
         began = time.perf_counter()
-        outcome = prefill(self._model, self._reading.ids, reader)
+        outcome = prefill(self._model, self._reading.ids, reader, record=self._recorded(reader))
         losses = token_losses(self._model, outcome.hidden, self._reading.ids)
         self._cost[reader] = time.perf_counter() - began
         self.findings.results[reader] = Result(reader, quality(losses, self._reading), [outcome.timing])
-        if reader == self._featured:
-            self._keep_lists(outcome)
-        if reader in (FRAMEWORK, self._featured):
+        self._keep_lists(reader, outcome)
+        if reader in (FRAMEWORK, *self.findings.shown):
             self._continue(reader, outcome)
+
+    def _recorded(self, reader: Reader) -> bool | tuple[int, ...]:
+        """Of which layers lists are kept. Those of an indexer are one per token: 47 MB of all layers of a small model."""
+        if reader == self.findings.trained and self.findings.layer is not None:
+            return (self.findings.layer,)
+        return reader == self._featured
 
     def _read_if_in_time(self, reader: Reader) -> None:
         if self._in_time(self._cost[Reader(reader.selector, self._featured.budget)]):
@@ -177,17 +212,18 @@ class Session:
         else:
             self.findings.left_out.append(str(reader))
 
-    def _keep_lists(self, outcome: Outcome) -> None:
-        """Those of the layer that looks back furthest."""
-        if not outcome.lists:  # the whole text fits the budget
+    def _keep_lists(self, reader: Reader, outcome: Outcome) -> None:
+        """Those of the layer that looks back furthest when the featured reader reads."""
+        if not outcome.lists:  # not recorded, or the whole text fits the budget
             return
 
         def distance(lists: torch.Tensor) -> float:
             own = torch.arange(lists.shape[1])[:, None]
             return (own - lists).masked_fill(lists < 1, 0).sum().item()
 
-        layer = max(outcome.lists, key=lambda layer: distance(outcome.lists[layer]))
-        self.findings.layer, self.findings.lists = layer, outcome.lists[layer]
+        if self.findings.layer is None:
+            self.findings.layer = max(outcome.lists, key=lambda layer: distance(outcome.lists[layer]))
+        self.findings.lists[reader] = outcome.lists[self.findings.layer]
 
     def _continue(self, reader: Reader, outcome: Outcome) -> None:
         """From within each passage's second reading on, the last passage first, for the cache only gets shorter."""
@@ -203,32 +239,28 @@ class Session:
                 entry = self.findings.continuations[place]
             entry.by[reader] = continuation(self._model, reader, outcome.cache, ids, start, count)
 
-    @property
-    def _compared(self) -> tuple[Reader, ...]:
-        return FRAMEWORK, DENSE, self._featured
-
     def _time_shorter_texts(self) -> None:
         """The compared readers at an eighth, a quarter and half of the text; the half may be left out."""
         whole = self._reading.tokens
         for share in (8, 4, 2):
             tokens = whole // share
-            if share == 2 and not self._in_time(sum(self._cost[reader] for reader in self._compared) / share):
+            if share == 2 and not self._in_time(sum(self._cost[reader] for reader in self.findings.compared) / share):
                 self.findings.left_out.append(f"times at {tokens:,} tokens")
                 continue
             self._tell(f"times at {tokens:,} tokens")
-            for reader in self._compared:
+            for reader in self.findings.compared:
                 timing = prefill(self._model, self._reading.starting(tokens), reader).timing
                 self.findings.points.append(_point(tokens, reader, timing))
 
     def _repeat(self) -> None:
         """More runs of the compared readers, in turns."""
-        seconds = sum(self.findings.results[reader].seconds("prefill_s") for reader in self._compared)
+        seconds = sum(self.findings.results[reader].seconds("prefill_s") for reader in self.findings.compared)
         for turn in range(1, _ROUNDS):
             if not self._in_time(seconds):
                 self.findings.left_out.append(f"{_ROUNDS - turn} repetitions for the times' medians")
                 return
             self._tell(f"timing again, {turn} of {_ROUNDS - 1}")
-            for reader in self._compared:
+            for reader in self.findings.compared:
                 # The first repetition leaves the framework exactly as it comes.
                 timing = prefill(self._model, self._reading.ids, reader, with_clock=turn > 1).timing
                 self.findings.results[reader].runs.append(timing)
@@ -242,7 +274,6 @@ def _point(tokens: int, reader: Reader, timing: Timing) -> Point:
 
 def all_points(findings: Findings) -> list[Point]:
     """With those of the whole text."""
-    readers = {point.reader for point in findings.points} or {FRAMEWORK, DENSE, findings.featured}
     whole = [
         Point(
             findings.reading.tokens,
@@ -251,6 +282,6 @@ def all_points(findings: Findings) -> list[Point]:
             result.seconds("attention_s") + result.seconds("select_s"),
         )
         for reader, result in findings.results.items()
-        if reader in readers
+        if reader in findings.compared
     ]
     return sorted(findings.points + whole, key=lambda point: point.tokens)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any, TextIO
 
-from tessera.demo import BLOCK
+import torch
+
 from tessera.demo.readers import FRAMEWORK
 from tessera.demo.session import Continuation, Findings, Result
 
@@ -47,20 +48,23 @@ def line(findings: Findings, result: Result, report: str | None) -> dict[str, An
     if result.reader == FRAMEWORK:
         alone = findings.framework_alone_s
         fields["prefill_without_clock_s"] = None if alone is None else round(alone, 4)
-    if result.reader == findings.featured and findings.lists is not None:
+    if result.reader in findings.lists:
         fields["selection"] = _selection(findings, result)
     return fields
 
 
 def _selection(findings: Findings, result: Result) -> dict[str, Any]:
-    """The lists of one layer, for `tessera plot`."""
-    assert findings.lists is not None
+    """The lists of one layer, for `tessera plot`: where each query has its own, one per block."""
+    reader, lists = result.reader, findings.lists[result.reader]
+    every = reader.block_size // reader.block_q
+    rows = torch.arange(every - 1, lists.shape[1] + every - 1, every).clamp(max=lists.shape[1] - 1)
     return {
         "title": f"{findings.model} reads {findings.reading.tokens:,} tokens of {findings.reading.source}: layer"
-        f" {findings.layer}, {result.reader.name}, {result.reader.budget:,} tokens per query",
-        "block_size": BLOCK,
-        "block_q": BLOCK,
-        "lists": findings.lists.tolist(),
+        f" {findings.layer}, {reader.name}, {reader.budget:,} tokens per query"
+        + (f", every {every}th query" if every > 1 else ""),
+        "block_size": reader.block_size,
+        "block_q": reader.block_q * every,
+        "lists": lists[:, rows].tolist(),
     }
 
 
@@ -111,6 +115,8 @@ def show(findings: Findings, stream: TextIO | None = None) -> None:
     notes = [f"Perplexity is of the text; a passage's figure is its loss when read again ({back} tokens later)."]
     if findings.left_out:
         notes.append(f"Left out to be done in time (--all measures it): {'; '.join(findings.left_out)}.")
+    if findings.hint:
+        notes.append(findings.hint)
     console.print("\n" + "\n".join(notes), style="dim")
     for entry in findings.continuations:
         console.print(_continuation(findings, entry))

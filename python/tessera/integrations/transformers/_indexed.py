@@ -76,7 +76,7 @@ def _select(
     """hidden [B, Sq, hidden] of the new tokens."""
     refuse_gradients(hidden)
     shape = options.indexer.shape
-    _check(shape, attention.config)
+    check_fits(shape, attention.config)
     branch = options.indexer.branch(attention.layer_idx, hidden.dtype)
     rotary = _rotary(mask, shape, hidden.dtype)
     q, keys = branch.queries(hidden, rotary), branch.keys(hidden, rotary)
@@ -127,7 +127,8 @@ def _compress(branch: IndexBranch) -> Callable[..., None]:
     return compress
 
 
-def _check(shape: Shape, config: Any) -> None:
+def check_fits(shape: Shape, config: Any) -> None:
+    """ValueError: a model of other sizes than the one that the indexer was trained for."""
     expected = {"hidden_size": shape.hidden_size, "num_hidden_layers": shape.layers}
     if shape.form == "msa":
         expected["num_key_value_heads"] = shape.heads
