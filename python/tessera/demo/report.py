@@ -115,7 +115,7 @@ def where_it_loses(findings: Findings) -> list[str]:
     said += _about_baselines(findings, dense, mass, budget)
     for selector in ("msa-indexer", "qsa-indexer"):
         if (result := findings.results.get(Reader(selector, budget))) is not None:
-            said += _about_indexer(findings, dense, mass, result)
+            said += _about_indexer(dense, mass, result)
     return said
 
 
@@ -136,41 +136,29 @@ def _about_baselines(findings: Findings, dense: Result, mass: Result, budget: in
     return said
 
 
-def _about_indexer(findings: Findings, dense: Result, mass: Result, trained: Result) -> list[str]:
-    """What a trained indexer loses, and where a rule without training, or dense attention, is better or faster."""
+def _about_indexer(dense: Result, mass: Result, trained: Result) -> list[str]:
+    """What a trained indexer loses, and what it costs beside dense attention and beside a rule that needs no training."""
     name, said = trained.reader.name, []
-    lost = [
-        f"{passage.name} {loss:.2f} ({best:.2f})"
-        for passage in findings.reading.passages
-        if (loss := trained.quality.repeat[passage.name]) > (best := dense.quality.repeat[passage.name]) + 0.05
-    ]
-    cost = trained.quality.ppl / dense.quality.ppl - 1
-    if lost or cost > 0.001:
-        parts = [f"perplexity {cost:+.1%}"] + ([f"loss of passage {', '.join(lost)}"] if lost else [])
-        said.append(f"The {name} is trained, and still not dense attention (in parentheses): {'; '.join(parts)}.")
-    worse = [
-        what
-        for what, ours, theirs in (
-            ("perplexity", trained.quality.ppl, mass.quality.ppl),
-            *((f"passage {name}", loss, mass.quality.repeat[name]) for name, loss in trained.quality.repeat.items()),
-        )
-        if ours > 1.002 * theirs
-    ]
-    if worse:
-        said.append(
-            f"Sampled mass, which looks at all keys to choose, is better than the {name} in {' and '.join(worse)}."
-        )
-    seconds, shared = (r.seconds("attention_s") + r.seconds("select_s") for r in (trained, mass))
-    if seconds > dense.seconds("attention_s"):
-        said.append(
-            f"The {name} saves no time at this length: {seconds:.1f} seconds of attention and selection, where the framework's "
-            f"dense attention takes {dense.seconds('attention_s'):.1f}."
-        )
-    elif seconds > 1.05 * shared:
-        said.append(
-            f"A list for each token costs more than one for {BLOCK} tokens: {seconds:.1f} seconds of attention and selection by "
-            f"the {name}, {shared:.1f} by sampled mass."
-        )
+    figures_of = {
+        "perplexity": lambda quality: quality.ppl,
+        **{f"passage {p}": lambda quality, p=p: quality.repeat[p] for p in trained.quality.repeat},
+    }
+    ours, best, shared = (
+        {what: value(result.quality) for what, value in figures_of.items()} for result in (trained, dense, mass)
+    )
+    lost = [f"{what} {ours[what]:.2f} ({best[what]:.2f})" for what in ours if ours[what] > 1.002 * best[what]]
+    if lost:
+        said.append(f"The {name} is not dense attention (in parentheses) either: {', '.join(lost)}.")
+    if worse := [what for what in ours if ours[what] > 1.002 * shared[what]]:
+        said.append(f"Sampled mass, which looks at all keys to choose, is better than the {name}: {', '.join(worse)}.")
+    seconds, of_mass = (r.seconds("attention_s") + r.seconds("select_s") for r in (trained, mass))
+    of_dense = dense.seconds("attention_s")
+    gain = "No time is saved at this length: the" if seconds > of_dense else "The"
+    said.append(
+        f"{gain} {name} spends {seconds:.1f} seconds on attention and selection, {trained.seconds('select_s') / seconds:.0%} of "
+        f"them on choosing, which grows with the square of the text; the framework's dense attention takes {of_dense:.1f}, "
+        f"sampled mass {of_mass:.1f}."
+    )
     return said
 
 
