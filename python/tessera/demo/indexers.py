@@ -64,6 +64,6 @@ def describe(selector: str, indexer: Indexer) -> str:
     shape = indexer.shape
     weights = sum(parameter.numel() for parameter in indexer.branches.parameters())
     return (
-        f"{selector.replace('-', ' ')}: {weights / 1e6:.1f} million weights in {shape.layers} layers, {shape.heads} heads of "
+        f"{selector.replace('-', ' ')}: {weights:,} weights in {shape.layers} layers, {shape.heads} heads of "
         f"{shape.dim}, blocks of {shape.block_size}"
     )
