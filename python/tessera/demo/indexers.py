@@ -10,10 +10,7 @@ from tessera.integrations.transformers._indexed import check_fits
 from tessera.integrations.transformers._indexer import Indexer
 
 _FORMS = ("msa", "qsa")
-HINT = (
-    "Trained indexers add their rows with --indexers models/smollm2-135m-indexer, a directory of the repository that "
-    "examples/train_indexer makes."
-)
+HINT = "Trained indexers add their rows with --indexers DIRECTORY; examples/train_indexer makes one."
 
 
 def load(directory: str) -> dict[str, Indexer]:
