@@ -30,6 +30,7 @@ def _keys(*names: str) -> int:
 _NOT_PLAIN = _keys("Python", "PythonDispatcher", "Functionalize", "Meta", "CUDA") & ~_keys("CPU", "AutogradCPU")
 _PLAIN = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
 _BELOW_AUTOGRAD = torch._C._after_autograd_keyset
+_increment_version = torch._C._increment_version
 
 
 def _tensors(op: Op, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
@@ -52,22 +53,28 @@ def _refuse_gradients(op: Op, args: tuple[Any, ...], options: dict[str, Any]) ->
 
 
 def _entry(op: Op, overload: Any, function: Callable[..., Any], changes: tuple[str, ...]) -> Callable[..., Any]:
-    places = [(name, op.names.index(name) if name in op.names else 0) for name in changes]
+    place = [op.names.index(name) for name in changes if name in op.names]  # others come by name alone
 
     def entry(keys: Any, *args: Any, **options: Any) -> Any:
         if keys.raw_repr() & _NOT_PLAIN:
             _refuse_gradients(op, args, options)
             return overload.redispatch(keys & _BELOW_AUTOGRAD, *args, **options)
-        results = function(*args, **options)  # which refuses gradients itself
-        if not places:
-            return results
-        for name, place in places:  # autograd may have kept what was changed
-            tensor = options.get(name) if name in options or place >= len(args) or not place else args[place]
-            if tensor is not None and not tensor.is_inference():
-                torch.autograd.graph.increment_version(tensor)
-        return None
+        return function(*args, **options)  # which refuses gradients itself
 
-    return entry
+    def changing_entry(keys: Any, *args: Any, **options: Any) -> None:
+        if keys.raw_repr() & _NOT_PLAIN:
+            _refuse_gradients(op, args, options)
+            return overload.redispatch(keys & _BELOW_AUTOGRAD, *args, **options)
+        function(*args, **options)
+        for name in changes:  # autograd may have kept what was changed
+            tensor = options.get(name)
+            if tensor is not None and not tensor.is_inference():
+                _increment_version((tensor,))
+        for at in place:
+            if at < len(args) and not args[at].is_inference():
+                _increment_version((args[at],))
+
+    return changing_entry if changes else entry
 
 
 def _functional(op: Op) -> Callable[..., Any]:
