@@ -10,12 +10,6 @@ constexpr int64_t kMaxDim = 8192;  // a row of q or out in f32 must stay small b
 // Elements and bytes of a tensor: more than any machine has, and so few that sums and products of sizes do not overflow.
 constexpr int64_t kMost = int64_t{1} << 61;
 
-std::string shape_text(const tessera_tensor& t) {
-  std::string text = "[";
-  for (int i = 0; i < t.ndim; ++i) text += (i == 0 ? "" : ", ") + std::to_string(t.shape[i]);
-  return text + "]";
-}
-
 template <class T, class F>
 std::string alternatives(std::initializer_list<T> values, F&& text) {
   std::string all;
@@ -131,6 +125,12 @@ int64_t dtype_size(tessera_dtype dtype) {
     case TESSERA_OTHER_DTYPE: break;
   }
   return 0;
+}
+
+std::string shape_text(const tessera_tensor& t) {
+  std::string text = "[";
+  for (int i = 0; i < t.ndim; ++i) text += (i == 0 ? "" : ", ") + std::to_string(t.shape[i]);
+  return text + "]";
 }
 
 bool is_empty(const tessera_tensor& t) {

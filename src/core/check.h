@@ -16,7 +16,8 @@ const char* dtype_name(tessera_dtype dtype);
 int64_t dtype_size(tessera_dtype dtype);  // 0 for TESSERA_OTHER_DTYPE
 
 inline bool given(const tessera_tensor& t) { return t.ndim != 0; }
-bool is_empty(const tessera_tensor& t);  // has an axis of size 0
+bool is_empty(const tessera_tensor& t);           // has an axis of size 0
+std::string shape_text(const tessera_tensor& t);  // "[2, 3]"
 
 // The number for the one row of a tensor of rank 1 has no axes, as which it would count as missing. Checks see a vector of
 // one.
