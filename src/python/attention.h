@@ -34,19 +34,19 @@ Args attention_inputs(Call& call, nb::handle q, nb::handle k, nb::handle v, nb::
   return args;
 }
 
-// Runs `function` into out and, if given or returned, lse.
+// Runs one of `functions` into out and, if given or returned, lse.
 template <class Args>
-nb::object attend(Call& call, tessera_status (*function)(const Args*, const tessera_context*), Args& args,
-                  bool returns_lse, nb::handle out, nb::handle lse) {
+nb::object attend(Call& call, const Functions<Args>& functions, Args& args, bool returns_lse, nb::handle out,
+                  nb::handle lse) {
   const Call::Output o = call.output("out", out, kFloats, out_shape(args.q, args.v), args.q.dtype);
   args.out = o.view;
   if (!returns_lse && lse.is_none()) {
-    call.run(function, args);
+    call.run(functions, args);
     return call.result(o);
   }
   const Call::Output l = call.output("lse", lse, kF32, row_shape(args.q), TESSERA_F32);
   args.lse = l.view;
-  call.run(function, args);
+  call.run(functions, args);
   if (!returns_lse) return call.result(o);
   return nb::make_tuple(call.result(o), call.result(l));
 }

@@ -26,6 +26,11 @@ std::string& forced_variant() {
   return name;
 }
 
+const tessera_communicator*& communicator() {
+  static thread_local const tessera_communicator* ranks = nullptr;
+  return ranks;
+}
+
 void raise_status(tessera_status status, const char* op, const char* result) {
   const std::string reported = tessera_last_error();
   const size_t name = reported.find(": ");  // several operators may share a C function
@@ -102,6 +107,11 @@ tessera_tensor Call::q_offset(nb::handle value, int64_t batch) {
   }
   offset_ = int32_of({op_, "q_offset"}, value);
   return {&offset_, TESSERA_I32, 1, {batch}, {0}};
+}
+
+void Call::refuse_parallel() const {
+  PyErr_SetString(PyExc_NotImplementedError, (std::string(op_) + ": cannot be shared between ranks").c_str());
+  throw nb::python_error();
 }
 
 int64_t Call::positive(const char* name, nb::handle value) const {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "python/tensor.h"
+#include "tessera/parallel.h"
 
 namespace tessera::python {
 
@@ -25,6 +26,16 @@ inline Shape shape_of(const tessera_tensor& t) { return Shape(t.shape, t.shape +
 
 // The variant that this thread's calls are forced to use; empty: none.
 std::string& forced_variant();
+
+// The ranks that this thread's calls are shared between; null: none.
+const tessera_communicator*& communicator();
+
+// An operator's C function, and the one for calls by several ranks; null: it has none.
+template <class Args>
+struct Functions {
+  tessera_status (*alone)(const Args*, const tessera_context*);
+  tessera_status (*parallel)(const Args*, const tessera_communicator*, const tessera_context*) = nullptr;
+};
 
 // Raises what a C function reported on this thread, under the name that Python has for the operator; `result` is what C
 // calls the output that Python calls out.
@@ -77,7 +88,14 @@ class Call {
 
   template <class Args>
   void run(tessera_status (*function)(const Args*, const tessera_context*), const Args& args) const {
-    run([&] { return function(&args, &context_); });
+    run(Functions<Args>{function}, args);
+  }
+  template <class Args>
+  void run(const Functions<Args>& functions, const Args& args) const {
+    const tessera_communicator* const ranks = communicator();
+    if (ranks == nullptr) return run([&] { return functions.alone(&args, &context_); });
+    if (functions.parallel == nullptr) refuse_parallel();
+    run([&] { return functions.parallel(&args, ranks, &context_); });
   }
   template <class F>
   void run(const F& function) const {
@@ -104,6 +122,7 @@ class Call {
   // To C, a tensor without axes is one that was not given.
   void require_axes(const char* name, const tessera_tensor& view) const;
 
+  [[noreturn]] void refuse_parallel() const;
   tessera_tensor writable(const Argument& argument, nb::handle value, const char* dtypes);
 
   const char* op_;

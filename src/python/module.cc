@@ -10,5 +10,6 @@ NB_MODULE(_core, m) {
   tessera::python::bind_qsa_attention(m);
   tessera::python::bind_kv_cache(m);
   tessera::python::bind_qsa_keys(m);
+  tessera::python::bind_parallel(m);
   tessera::python::bind_info(m);
 }

@@ -13,6 +13,7 @@ void bind_qsa_index(nanobind::module_& m);
 void bind_qsa_attention(nanobind::module_& m);
 void bind_kv_cache(nanobind::module_& m);
 void bind_qsa_keys(nanobind::module_& m);
+void bind_parallel(nanobind::module_& m);
 void bind_info(nanobind::module_& m);
 
 template <class>

@@ -11,6 +11,9 @@ namespace {
 
 using MsaArgs = tessera_msa_sparse_attention_args;
 
+constexpr Functions<MsaArgs> kMsaSparseAttentionFunctions = {tessera_msa_sparse_attention,
+                                                             tessera_msa_sparse_attention_parallel};
+
 MsaArgs packed_inputs(Call& call, nb::handle q, nb::handle k, nb::handle v, nb::handle q2k_indices,
                       nb::handle cu_seqlens_q, nb::handle cu_seqlens_k, nb::handle page_table, nb::handle seqused_k,
                       nb::handle block_size, nb::handle causal, nb::handle softmax_scale, nb::handle q_offset) {
@@ -47,7 +50,7 @@ nb::object msa_sparse_attention(nb::handle q, nb::handle k, nb::handle v, nb::ha
   auto args = packed_inputs(call, q, k, v, q2k_indices, cu_seqlens_q, cu_seqlens_k, page_table, seqused_k, block_size,
                             causal, softmax_scale, q_offset);
   const bool returns_lse = call.flag("return_softmax_lse", return_softmax_lse);
-  return attend(call, tessera_msa_sparse_attention, args, returns_lse, out, lse);
+  return attend(call, kMsaSparseAttentionFunctions, args, returns_lse, out, lse);
 }
 
 nb::object msa_sparse_attention_explain(nb::handle q, nb::handle k, nb::handle v, nb::handle q2k_indices,
@@ -70,7 +73,7 @@ nb::object msa_sparse_decode_attention(nb::handle q, nb::handle k, nb::handle v,
   auto args = decode_inputs(call, q, k, v, q2k_indices, page_table, seqused_k, seqlen_q, block_size, causal,
                             softmax_scale, q_offset);
   const bool returns_lse = call.flag("return_softmax_lse", return_softmax_lse);
-  return attend(call, tessera_msa_sparse_attention, args, returns_lse, out, lse);
+  return attend(call, kMsaSparseAttentionFunctions, args, returns_lse, out, lse);
 }
 
 nb::object msa_sparse_decode_attention_explain(nb::handle q, nb::handle k, nb::handle v, nb::handle q2k_indices,
@@ -100,7 +103,8 @@ nb::object block_sparse_attention_single_q(nb::handle q, nb::handle k, nb::handl
                                            nb::handle backend) {
   Call call("block_sparse_attention_single_q", backend);
   auto args = single_q_inputs(call, q, k, v, kv_indices, block_size, causal, softmax_scale, q_offset);
-  return attend(call, tessera_block_sparse_attention_single_q, args, call.flag("return_lse", return_lse), out, lse);
+  return attend(call, Functions<SingleQArgs>{tessera_block_sparse_attention_single_q}, args,
+                call.flag("return_lse", return_lse), out, lse);
 }
 
 nb::object block_sparse_attention_single_q_explain(nb::handle q, nb::handle k, nb::handle v, nb::handle kv_indices,

@@ -11,6 +11,9 @@ namespace {
 
 // ---- Block-sparse attention ----
 
+constexpr Functions<tessera_block_sparse_gqa_prefill_args> kBlockSparseGqaPrefillFunctions = {
+    tessera_block_sparse_gqa_prefill, tessera_block_sparse_gqa_prefill_parallel};
+
 tessera_block_sparse_gqa_prefill_args prefill_inputs(Call& call, nb::handle q, nb::handle k, nb::handle v,
                                                      nb::handle kv_indices, nb::handle block_size, nb::handle block_q,
                                                      nb::handle causal, nb::handle softmax_scale, nb::handle q_offset,
@@ -32,7 +35,7 @@ nb::object block_sparse_gqa_prefill(nb::handle q, nb::handle k, nb::handle v, nb
   Call call("block_sparse_gqa_prefill", backend);
   auto args = prefill_inputs(call, q, k, v, kv_indices, block_size, block_q, causal, softmax_scale, q_offset,
                              page_table, seqused_k);
-  return attend(call, tessera_block_sparse_gqa_prefill, args, call.flag("return_lse", return_lse), out, lse);
+  return attend(call, kBlockSparseGqaPrefillFunctions, args, call.flag("return_lse", return_lse), out, lse);
 }
 
 nb::object block_sparse_gqa_prefill_state(nb::handle q, nb::handle k, nb::handle v, nb::handle kv_indices,

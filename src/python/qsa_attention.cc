@@ -11,6 +11,8 @@ namespace {
 using Args = tessera_qsa_sparse_attention_args;
 
 constexpr int64_t kMostBlocks = 512;
+constexpr Functions<Args> kQsaSparseAttentionFunctions = {tessera_qsa_sparse_attention,
+                                                          tessera_qsa_sparse_attention_parallel};
 
 struct TensorArguments {
   nb::handle token_indices, selected_kv_indices, cu_seqlens_q, token_to_req, cu_seqlens_k, seq_lens_q, seq_lens_k,
@@ -131,7 +133,7 @@ nb::object qsa_sparse_attention(nb::handle query, nb::handle key, nb::handle val
   call.flag("assume_compact_blocks", assume_compact_blocks);
   const bool returns_lse = call.flag("return_lse", return_lse);
   if constexpr (kExplain) return explain(call, tessera_qsa_sparse_attention_explain, args, out, lse);
-  return attend(call, tessera_qsa_sparse_attention, args, returns_lse, out, lse);
+  return attend(call, kQsaSparseAttentionFunctions, args, returns_lse, out, lse);
 }
 
 }  // namespace
