@@ -34,6 +34,22 @@ endforeach()
 file(GLOB ggml_host_sources CONFIGURE_DEPENDS examples/ggml_host/*.cc)
 add_example(ggml_host ${ggml_host_sources})
 
+# As jobs of several ranks, on as many processors as there are. Open MPI does not start for root unless it is told so twice.
+if(TARGET tessera_mpi)
+  foreach(name q_parallel context_parallel)
+    add_executable(example_${name} examples/distributed/${name}.cc)
+    target_link_libraries(example_${name} PRIVATE tessera_options tessera_mpi)
+    foreach(ranks 1 3)
+      add_test(NAME example_${name}_${ranks}
+               COMMAND ${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG} ${ranks} $<TARGET_FILE:example_${name}>)
+      set_tests_properties(example_${name}_${ranks} PROPERTIES TIMEOUT 300
+        ENVIRONMENT "OMPI_ALLOW_RUN_AS_ROOT=1;OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1;OMPI_MCA_rmaps_base_oversubscribe=1")
+    endforeach()
+  endforeach()
+else()
+  message(STATUS "no tests of tessera::mpi: MPI was not found")
+endif()
+
 # Projects of someone else's, which know none of our flags.
 if(PROJECT_IS_TOP_LEVEL AND TESSERA_INSTALL AND NOT CMAKE_CROSSCOMPILING AND NOT TESSERA_EMULATE_AVX512
    AND NOT CMAKE_CXX_FLAGS_DEBUG MATCHES "-fsanitize")
