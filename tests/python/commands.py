@@ -26,6 +26,7 @@ SMALL = {
     "qsa-decode": [*QSA, "--batch", "3"],
     "qsa-attention": QSA,
     "merge": ["--rows", "64", "--heads-q", "4", "--dim", "32"],
+    "dist-model": [*MODEL, "--rows", "256"],
     "call-overhead": [],
     "call-overhead-decode": [],
 }

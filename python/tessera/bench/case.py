@@ -115,6 +115,7 @@ def workspace_mib(explained: str) -> float:
 
 def all_cases() -> dict[str, type[Case]]:
     from tessera.bench.decode import MsaDecode
+    from tessera.bench.dist_model import DistModel
     from tessera.bench.index import MsaSelect
     from tessera.bench.merge import Merge
     from tessera.bench.overhead import CallOverhead, DecodeOverhead
@@ -130,4 +131,4 @@ def all_cases() -> dict[str, type[Case]]:
 
     msa = MsaPrefill, MsaPrefillToken, MsaDecode, MsaSelect, MassSelect, MobaSelect
     qsa = QsaCompress, QsaScore, QsaSelect, TopkBlocks, QsaIndexer, QsaPrefill, QsaDecode, QsaAttention
-    return {case.name: case for case in (*msa, *qsa, Merge, CallOverhead, DecodeOverhead)}
+    return {case.name: case for case in (*msa, *qsa, Merge, CallOverhead, DecodeOverhead, DistModel)}

@@ -11,6 +11,7 @@ import tessera
 from tessera._terminal import Tell, progress
 from tessera.bench import compare as comparing
 from tessera.bench.case import Case, all_cases
+from tessera.bench.dist_model import describe as describe_model
 from tessera.bench.lines import read_measurements
 from tessera.bench.measure import Settings, measure, steps
 from tessera.check.command import available_variants, refuse_unavailable
@@ -43,6 +44,13 @@ def case_options(command: Any) -> Any:
         "--overlap", type=click.FloatRange(0, 1), metavar="0..1", help="Share of a row's list kept from the row before."
     )(command)
     command = click.option("--dtype", type=click.Choice(list(DTYPES)), help="Element type.")(command)
+    network = click.FloatRange(min=0, min_open=True)
+    command = click.option(
+        "--latency", type=network, metavar="US", help="Of dist-model: microseconds of a message.  [default: 5]"
+    )(command)
+    command = click.option(
+        "--bandwidth", type=network, metavar="GB/S", help="Of dist-model: what a rank sends a second.  [default: 10]"
+    )(command)
     for name, text in reversed(sizes.items()):
         command = click.option(f"--{name}", type=_COUNT, metavar="N", help=text)(command)
     return command
@@ -198,6 +206,7 @@ def describe(line: dict[str, Any]) -> str:
     ]
     if "compare" in line:
         lines.append(comparing.describe(line["compare"]))
+    lines += describe_model(line.get("model", []))
     for name, peer in line["peers"].items():
         if peer["ms"] is None:
             lines.append(f"  {name}: skipped, {peer['skipped']}")
