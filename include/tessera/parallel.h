@@ -8,6 +8,8 @@
 extern "C" {
 #endif
 
+// ---- The ranks and how they share ----------------------------------------------------------------------------------------
+
 // Calls that the ranks of a job make together: all of them the same call, and all get the whole result. The library moves no
 // bytes between processes; the two functions of a communicator do, and tessera/mpi.h has them for MPI.
 typedef enum tessera_parallel TESSERA_ANY_INT {
@@ -40,6 +42,8 @@ typedef struct tessera_communicator {
   int32_t (*wait)(void* host, void* request);
 } tessera_communicator;
 
+// ---- Calls ---------------------------------------------------------------------------------------------------------------
+
 // Before and after each piece of work ranks tell each other whether all is well. A call that fails on any rank, or that is not
 // the same call everywhere (shapes, dtypes, options, lengths, owners of pages), fails on all of them with one message.
 // context.workspace is not given. Context-parallel keys are in pages.
@@ -52,10 +56,19 @@ TESSERA_API tessera_status tessera_msa_sparse_attention_parallel(const tessera_m
 TESSERA_API tessera_status tessera_qsa_sparse_attention_parallel(const tessera_qsa_sparse_attention_args* args,
                                                                  const tessera_communicator* communicator,
                                                                  const tessera_context* context);
+// Context-parallel only. Pages are whole blocks; screen_codes and screen_scales are not given.
+TESSERA_API tessera_status tessera_msa_select_parallel(const tessera_msa_select_args* args,
+                                                       const tessera_communicator* communicator,
+                                                       const tessera_context* context);
+TESSERA_API tessera_status tessera_qsa_select_parallel(const tessera_qsa_select_args* args,
+                                                       const tessera_communicator* communicator,
+                                                       const tessera_context* context);
 // In the place of such a call, by a rank that has failed before it could make it: the others' calls then fail with `status`
 // and `message`, which is what this returns, too.
 TESSERA_API tessera_status tessera_parallel_failed(const tessera_communicator* communicator, tessera_status status,
                                                    const char* message);
+
+// ---- Plans ---------------------------------------------------------------------------------------------------------------
 
 typedef enum tessera_ownership TESSERA_ANY_INT {
   TESSERA_OWN_CONTIGUOUS = 0,  // rank r has one run of each request's pages; all runs are equally long

@@ -26,6 +26,17 @@ inline void qsa_sparse_attention(const QsaSparseAttention& args, const tessera_c
   throw_if_failed(tessera_qsa_sparse_attention_parallel(&a, &ranks, &c));
 }
 
+inline void msa_select(const MsaSelect& args, const tessera_communicator& ranks, const Context& context = {}) {
+  const auto a = args.c();
+  const tessera_context c = context.c();
+  throw_if_failed(tessera_msa_select_parallel(&a, &ranks, &c));
+}
+inline void qsa_select(const QsaSelect& args, const tessera_communicator& ranks, const Context& context = {}) {
+  const auto a = args.c();
+  const tessera_context c = context.c();
+  throw_if_failed(tessera_qsa_select_parallel(&a, &ranks, &c));
+}
+
 // Fills page_table, int32 [B, max_pages], and returns how many pages are the rank's own.
 inline int64_t own_pages(const tessera_own_pages_args& args) {
   int64_t pages = 0;

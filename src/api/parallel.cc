@@ -3,6 +3,7 @@
 #include "dist/attention.h"
 #include "dist/partition.h"
 #include "dist/ranks.h"
+#include "dist/select.h"
 #include "runtime/context.h"
 
 using namespace tessera;
@@ -27,9 +28,9 @@ Status join_failed(const dist::Ranks& ranks, Status status) {
   return dist::Agreement(ranks, word).wait();
 }
 
-// The arguments themselves, and what is peculiar to calls by several ranks.
-template <class Args>
-Status attend(const Args* args, const dist::Ranks& ranks, const tessera_context* given, const char* name) {
+// The arguments themselves, and what is peculiar to calls by several ranks; then use(context).
+template <class Args, class Use>
+Status checked(const Args* args, const dist::Ranks& ranks, const tessera_context* given, const Use& use) {
   tessera_context context;
   Status status = args == nullptr ? invalid("args is null") : check_context(given, &context);
   if (status.ok() && context.executor.kind == TESSERA_EXECUTOR_PART) {
@@ -38,10 +39,33 @@ Status attend(const Args* args, const dist::Ranks& ranks, const tessera_context*
   if (status.ok() && context.workspace != nullptr) {
     status = invalid("context.workspace is given; calls by several ranks use the library's own");
   }
-  if (!status.ok()) return join_failed(ranks, std::move(status));
-  const auto call = dist::call_of(*args);
-  call->word.call = std::string(name) + ", " + ranks.way() + ": ";
-  return dist::attend(call.get(), ranks, context);
+  return status.ok() ? use(context) : join_failed(ranks, std::move(status));
+}
+
+std::string called(const char* name, const dist::Ranks& ranks) { return std::string(name) + ", " + ranks.way() + ": "; }
+
+template <class Args>
+Status attend(const Args* args, const dist::Ranks& ranks, const tessera_context* given, const char* name) {
+  return checked(args, ranks, given, [&](const tessera_context& context) {
+    const auto call = dist::call_of(*args);
+    call->word.call = called(name, ranks);
+    return dist::attend(call.get(), ranks, context);
+  });
+}
+
+template <class Args>
+Status select(const Args* args, const dist::Ranks& ranks, const tessera_context* given, const char* name) {
+  return checked(args, ranks, given, [&](const tessera_context& context) {
+    if (ranks.by_queries()) {
+      return join_failed(
+          ranks,
+          not_implemented(
+              "selection is shared by keys only, context-parallel; with all keys a rank selects for its own rows"));
+    }
+    const auto work = dist::selection(*args, context);
+    work->word.call = called(name, ranks);
+    return dist::share_keys(work.get(), ranks);
+  });
 }
 
 }  // namespace
@@ -65,6 +89,19 @@ tessera_status tessera_qsa_sparse_attention_parallel(const tessera_qsa_sparse_at
                                                      const tessera_context* context) {
   return parallel_call(communicator, context, [&](const dist::Ranks& ranks, const tessera_context* given) {
     return attend(args, ranks, given, "qsa_sparse_attention");
+  });
+}
+
+tessera_status tessera_msa_select_parallel(const tessera_msa_select_args* args,
+                                           const tessera_communicator* communicator, const tessera_context* context) {
+  return parallel_call(communicator, context, [&](const dist::Ranks& ranks, const tessera_context* given) {
+    return select(args, ranks, given, "msa_select");
+  });
+}
+tessera_status tessera_qsa_select_parallel(const tessera_qsa_select_args* args,
+                                           const tessera_communicator* communicator, const tessera_context* context) {
+  return parallel_call(communicator, context, [&](const dist::Ranks& ranks, const tessera_context* given) {
+    return select(args, ranks, given, "qsa_select");
   });
 }
 

@@ -2,11 +2,8 @@
 //
 // Query-parallel: every rank has all keys, and computes a share of the rows, cut by work; then they gather.
 //     word >          rows             > word + rows of out and lse
-// Context-parallel: every rank has some of the pages. It computes all rows over the keys it has, a piece of them at a time,
-// and gives each rank a part of the piece to merge; merged rows are gathered. The merge is in the order of the ranks.
-//     word >  piece   > word + partials    > merge   > rows of out and lse
-// A piece of few bytes (decode) is given to all ranks in full, which merge it each: one exchange instead of two.
-// `>` is an exchange. A word, and the exchange of a piece while the next is computed, is waited for as late as possible.
+// Context-parallel: every rank has some of the pages, attends over them, and partial results are merged: shards.h.
+// `>` is an exchange.
 #ifndef TESSERA_DIST_ATTENTION_H_
 #define TESSERA_DIST_ATTENTION_H_
 

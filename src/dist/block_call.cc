@@ -137,48 +137,19 @@ class MsaCall final : public BlockCall<tessera_msa_sparse_attention_args> {
 
   Status run(int64_t first, int64_t end, const tessera_tensor& to, const tessera_tensor& to_lse,
              const tessera_context& context) const override {
-    // Broken bounds leave rows between two requests to nobody, which only the first bound of a call can say.
-    int64_t row = first;
-    size_t b = 0;
-    do {
-      std::vector<int32_t> bounds, offsets;
-      int64_t taken = row;
-      const auto begin = static_cast<int64_t>(b);
-      for (; b < requests_.size(); ++b) {
-        const Sequence& seq = requests_[b].seq;
-        const int64_t from = std::clamp(seq.row, first, end);
-        if (!bounds.empty() && from > taken) break;
-        if (bounds.empty()) bounds.push_back(static_cast<int32_t>(from - row));
-        taken = std::clamp(seq.row + seq.rows, first, end);
-        bounds.push_back(static_cast<int32_t>(taken - row));
-        offsets.push_back(static_cast<int32_t>(seq.offset + from - seq.row));
-      }
-      if (b == requests_.size()) taken = end;
-      Status s = run_rows(row, taken, bounds, begin, offsets, narrow(to, 0, row - first, taken - row),
-                          narrow(to_lse, 0, row - first, taken - row), context);
-      if (!s.ok()) return s;
-      row = taken;
-    } while (b < requests_.size());
+    std::vector<Sequence> requests;
+    for (const Request& r : requests_) requests.push_back(r.seq);
+    for (const PackedPiece& piece : packed_pieces(requests, first, end)) {
+      const int64_t rows = piece.end - piece.row;
+      auto a = args_;
+      a.q = narrow(a.q, 0, piece.row, rows);
+      a.q2k_indices = narrow(a.q2k_indices, 1, piece.row, rows);
+      a.sequences = piece.of(args_.sequences);
+      a.out = narrow(to, 0, piece.row - first, rows);
+      a.lse = narrow(to_lse, 0, piece.row - first, rows);
+      if (Status s = reported(tessera_msa_sparse_attention(&a, &context)); !s.ok()) return s;
+    }
     return {};
-  }
-
- private:
-  // Rows [row, end), with those of requests [b, b + offsets.size()) where `bounds` says.
-  Status run_rows(int64_t row, int64_t end, std::vector<int32_t>& bounds, int64_t b, std::vector<int32_t>& offsets,
-                  const tessera_tensor& to, const tessera_tensor& to_lse, const tessera_context& context) const {
-    if (bounds.empty()) bounds.push_back(0);
-    const auto requests = static_cast<int64_t>(offsets.size());
-    const int64_t count = requests + 1;
-    auto a = args_;
-    a.q = narrow(a.q, 0, row, end - row);
-    a.q2k_indices = narrow(a.q2k_indices, 1, row, end - row);
-    a.sequences = {
-        tessera_dense(bounds.data(), TESSERA_I32, 1, &count), 0,
-        narrow(a.sequences.cu_seqlens_k, 0, b, count),        narrow(a.sequences.page_table, 0, b, requests),
-        narrow(a.sequences.seqused_k, 0, b, requests),        tessera_dense(offsets.data(), TESSERA_I32, 1, &requests)};
-    a.out = to;
-    a.lse = to_lse;
-    return reported(tessera_msa_sparse_attention(&a, &context));
   }
 
  private:

@@ -52,6 +52,41 @@ tessera_tensor batch_of(const tessera_tensor& rows, int64_t first, const Piece& 
   return t;
 }
 
+tessera_sequences PackedPiece::of(const tessera_sequences& s) const {
+  const auto requests = static_cast<int64_t>(offsets.size());
+  const int64_t count = requests + 1;
+  return {tessera_dense(bounds.data(), TESSERA_I32, 1, &count),
+          0,
+          narrow(s.cu_seqlens_k, 0, request, count),
+          narrow(s.page_table, 0, request, requests),
+          narrow(s.seqused_k, 0, request, requests),
+          tessera_dense(offsets.data(), TESSERA_I32, 1, &requests)};
+}
+
+// Broken bounds leave rows between two requests to nobody, which only the first bound of a call can say.
+std::vector<PackedPiece> packed_pieces(const std::vector<Sequence>& requests, int64_t first, int64_t end) {
+  std::vector<PackedPiece> all;
+  int64_t row = first;
+  size_t b = 0;
+  do {
+    PackedPiece piece = {row, row, static_cast<int64_t>(b), {}, {}};
+    for (; b < requests.size(); ++b) {
+      const Sequence& seq = requests[b];
+      const int64_t from = std::clamp(seq.row, first, end);
+      if (!piece.bounds.empty() && from > piece.end) break;
+      if (piece.bounds.empty()) piece.bounds.push_back(static_cast<int32_t>(from - row));
+      piece.end = std::clamp(seq.row + seq.rows, first, end);
+      piece.bounds.push_back(static_cast<int32_t>(piece.end - row));
+      piece.offsets.push_back(static_cast<int32_t>(seq.offset + from - seq.row));
+    }
+    if (piece.bounds.empty()) piece.bounds.push_back(0);
+    if (b == requests.size()) piece.end = end;
+    row = piece.end;
+    all.push_back(std::move(piece));
+  } while (b < requests.size());
+  return all;
+}
+
 Status reported(tessera_status code) {
   if (code == TESSERA_OK) return {};
   const char* const message = last_error_message();

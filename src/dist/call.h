@@ -60,6 +60,18 @@ std::vector<Piece> pieces(int64_t first, int64_t end, int64_t units, int64_t siz
 // Rows [first, ...) of an [R, ...] output as those of a piece, [requests, rows, ...].
 tessera_tensor batch_of(const tessera_tensor& rows, int64_t first, const Piece& piece, int64_t rows_per_request);
 
+// Of packed rows: rows [row, end), with those of requests [request, request + offsets.size()) where `bounds` says, from `row`
+// on, and the position of each request's first row.
+struct PackedPiece {
+  int64_t row, end, request;
+  std::vector<int32_t> bounds, offsets;
+
+  // Refers to the vectors.
+  tessera_sequences of(const tessera_sequences& s) const;
+};
+// Those that make up rows [first, end).
+std::vector<PackedPiece> packed_pieces(const std::vector<Sequence>& requests, int64_t first, int64_t end);
+
 // What an operator that is called for a piece has reported.
 Status reported(tessera_status code);
 

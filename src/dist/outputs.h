@@ -28,6 +28,9 @@ class Rows {
     rows_.data = own_.data();
   }
 
+  Rows(const Rows&) = delete;
+  Rows(Rows&&) = default;
+
   const tessera_tensor& tensor() const { return rows_; }  // [R, ...], dense
   int64_t row_bytes() const { return row_bytes_; }
 

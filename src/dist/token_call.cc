@@ -20,11 +20,11 @@ class TokenCall final : public Call {
   Status check() override {
     if (Status s = token_attn::check(args_, &p_); !s.ok()) return s;
     word.call += describe({{"query", args_.q},
-                          {"token_indices", args_.token_indices},
-                          {"selected_kv_indices", args_.selected_kv_indices},
-                          {"gate", args_.gate},
-                          {"lse", args_.lse}}) +
-                "scale " + std::to_string(p_.scale) + ", num_splits " + std::to_string(p_.splits);
+                           {"token_indices", args_.token_indices},
+                           {"selected_kv_indices", args_.selected_kv_indices},
+                           {"gate", args_.gate},
+                           {"lse", args_.lse}}) +
+                 "scale " + std::to_string(p_.scale) + ", num_splits " + std::to_string(p_.splits);
     out = args_.out;
     lse = args_.lse;
     units = p_.rows.rows;

@@ -90,7 +90,7 @@ nb::object msa_select(nb::handle q, nb::handle k, nb::handle topk, nb::handle lo
   const Shape shape = result_shape(args.index, std::max<int64_t>(args.topk, 0));
   const Call::Output indices = call.out("indices", out, kI32, shape, TESSERA_I32);
   args.indices = indices.view;
-  call.run(tessera_msa_select, args);
+  call.run(Functions<tessera_msa_select_args>{tessera_msa_select, tessera_msa_select_parallel}, args);
   return call.result(indices);
 }
 

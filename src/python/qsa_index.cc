@@ -91,7 +91,7 @@ nb::object select(const char* op, bool tokens, nb::handle q_idx, nb::handle bloc
   const Shape shape = result_shape(args.index.q, width);
   const Call::Output result = call.out(tokens ? "token_indices" : "indices", out, kI32, shape, TESSERA_I32);
   (tokens ? args.token_indices : args.indices) = result.view;
-  call.run(tessera_qsa_select, args);
+  call.run(Functions<tessera_qsa_select_args>{tessera_qsa_select, tessera_qsa_select_parallel}, args);
   return call.result(result);
 }
 
