@@ -6,7 +6,7 @@ export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell nproc)
 
 test_presets := dev $(if $(filter x86_64,$(shell uname -m)),emulated)
 
-.PHONY: help build wheel demo train-indexer test test-cpp test-python bench docs lint format clean
+.PHONY: help build wheel demo train-indexer test test-cpp test-python test-network bench docs lint format clean
 help: ## Lists the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
@@ -73,6 +73,9 @@ test-%: setup-build setup-dev
 
 test-python: build setup-demo setup-dev ## Runs the Python tests
 	@python -m pytest
+
+test-network: build setup-demo setup-dev ## Runs the distributed examples across network namespaces; needs root
+	@scripts/network_ranks
 
 docs: build setup-docs ## Builds the documentation site into build/docs; a warning or a broken link is an error
 	@NO_MKDOCS_2_WARNING=1 python -m mkdocs build --quiet --strict

@@ -92,6 +92,11 @@ def checks(o, group, rank, size) -> bool:
         good &= check(rank, f"{ownership} pages: prefill within the bound, {share:.2f} of it", share <= 1)
         good &= check(rank, f"{ownership} pages: the same bits again", np.array_equal(bits(out), bits(call())))
 
+        index = q[:, :, : o.heads_kv]  # selection, with the keys for index keys
+        found = context_parallel(tessera.msa_select, index, own.k, topk=4, group=group, **own.options())
+        same = np.array_equal(found, tessera.msa_select(index, whole.k, topk=4, **whole.options()))
+        good &= check(rank, f"{ownership} pages: the blocks that one process selects", same)
+
         for i in range(3):  # decode: the token goes to the cache of its owner, then every rank asks for its row
             for cache in (own, whole):
                 cache.append(step_k[i], step_v[i])

@@ -15,7 +15,11 @@ from mkdocs.structure.files import File
 from tessera.cli import COMMANDS, main
 
 ROOT = Path(__file__).parents[2]
-HEADERS = {"reference/c.md": ("C", "tessera.h", "c"), "reference/cpp.md": ("C++", "tessera.hpp", "cpp")}
+HEADERS = {
+    "reference/c.md": ("C", "tessera.h", "c"),
+    "reference/parallel.md": ("C: several processes", "parallel.h", "c"),
+    "reference/cpp.md": ("C++", "tessera.hpp", "cpp"),
+}
 SECTION = re.compile(r"^// ---- (.+?) -+\n", re.MULTILINE)
 # What a paragraph of tessera.h declares.
 DECLARED = re.compile(r"^typedef (?:struct|enum) (tessera_\w+)|^TESSERA_API [^;(]*?(tessera_\w+)\(", re.MULTILINE)

@@ -84,7 +84,7 @@ tessera_status status_of(const nb::python_error& error) {
 nb::object parallel(nb::handle context_parallel, nb::handle ranks, nb::handle exchange_bytes, nb::handle op,
                     nb::handle args, nb::handle kwargs) {
   const std::string name = nb::cast<std::string>(op.attr("__name__"));
-  Host host{nb::borrow(ranks)};
+  Host host{nb::borrow(ranks), false, {}};
   const tessera_communicator c = {nb::cast<int32_t>(ranks.attr("rank")),
                                   nb::cast<int32_t>(ranks.attr("size")),
                                   nb::cast<bool>(context_parallel) ? TESSERA_CONTEXT_PARALLEL : TESSERA_QUERY_PARALLEL,

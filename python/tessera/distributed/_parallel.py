@@ -49,7 +49,8 @@ def context_parallel(
     `block_sparse_gqa_prefill` and `msa_sparse_attention` take, they are f32.
 
     Args:
-        op, args, options: as in `q_parallel`, with the rank's own caches and page table.
+        op, args, options: as in `q_parallel`, with the rank's own caches and page table; also `msa_select` and `qsa_select`,
+            `qsa_select_tokens`, over pages of whole blocks, which give the ids of one process.
         group: as in `q_parallel`.
         exchange_bytes: partial results that a rank makes before it sends them: what the call needs is four times that. Less
             means more calls of op, each of which packs keys of its own. 0: 64 MiB.

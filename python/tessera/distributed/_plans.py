@@ -74,6 +74,9 @@ def own_slots(page_table: Any, requests: Any, positions: Any, *, page_size: int)
 
     Returns:
         int32 [n] of page_table's kind.
+
+    Raises:
+        IndexError: a token past the table.
     """
     import numpy as np
 
@@ -91,7 +94,10 @@ def gather_pages(tokens: Any, page_table: Any, *, page_size: int) -> Any:
         page_size: tokens per page.
 
     Returns:
-        [P, H, ps, D] of tokens' kind and dtype, as many pages as the table has; slots past Sk are 0.
+        [P, H, ps, D] of tokens' kind and dtype, at least one page, as many pages as the table has; slots past Sk are 0.
+
+    Raises:
+        ValueError: tokens with another number of axes.
     """
     from tessera._tensors import is_torch
 
