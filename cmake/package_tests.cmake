@@ -20,6 +20,10 @@ add_consumer(use_from_c ${consumers}/c_only -DCMAKE_PREFIX_PATH=${stage})
 add_test(NAME use_pkg_config COMMAND ${consumers}/pkg_config ${stage} ${PROJECT_BINARY_DIR}/consumers/pkg_config
          ${CMAKE_C_COMPILER} ${CMAKE_CXX_COMPILER})
 add_test(NAME exports COMMAND ${consumers}/exports ${stage})
+if(TARGET tessera_mpi)
+  add_consumer(use_mpi ${consumers}/mpi -DCMAKE_PREFIX_PATH=${stage})
+  set_tests_properties(use_mpi PROPERTIES FIXTURES_REQUIRED installed)
+endif()
 set_tests_properties(use_default use_static use_shared use_from_c use_pkg_config exports
                      PROPERTIES FIXTURES_REQUIRED installed)
 

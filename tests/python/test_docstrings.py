@@ -14,7 +14,14 @@ import tessera.distributed
 import tessera.formats
 import tessera.testing
 
-MODULES = (tessera, tessera.formats, tessera.distributed, tessera.compat.mate, tessera.compat.msa_neuron, tessera.testing)
+MODULES = (
+    tessera,
+    tessera.formats,
+    tessera.distributed,
+    tessera.compat.mate,
+    tessera.compat.msa_neuron,
+    tessera.testing,
+)
 FUNCTIONS = {
     f"{module.__name__}.{name}": function
     for module in MODULES
