@@ -191,5 +191,26 @@ TEST(ContextParallel, TokenListsAreWithinTheBound) {
   }
 }
 
+// Decode: a word before it and one with the partial results, which travel once.
+TEST(ContextParallel, FewRowsAreOneExchange) {
+  const Msa call = make_msa({.rows = {1, 1}, .keys = {200, 333}, .page = 16}, TESSERA_BF16);
+  std::vector<Shard> shards;
+  std::vector<Output> outputs;
+  for (int32_t rank = 0; rank < 3; ++rank) {
+    shards.push_back(shard(call.table, call.used, call.k, call.v, 16, TESSERA_OWN_STRIPED, rank, 3));
+    outputs.push_back(call.output());
+  }
+  ThreadRanks ranks(3);
+  ranks.run(TESSERA_CONTEXT_PARALLEL, [&](const tessera_communicator& c) {
+    const auto r = static_cast<size_t>(c.rank);
+    MsaArgs a = call.args_into(outputs[r]);
+    a.k = shards[r].k;
+    a.v = shards[r].v;
+    a.sequences.page_table = shards[r].table;
+    return run_parallel(a, c);
+  });
+  EXPECT_EQ(ranks.exchanges(), 3);
+}
+
 }  // namespace
 }  // namespace tessera::test

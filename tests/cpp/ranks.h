@@ -44,9 +44,8 @@ class ThreadRanks {
     return results;
   }
 
-  size_t unread() const { return unread_; }   // messages that nobody has received
-  int64_t bytes() const { return bytes_; }    // sent
-  int64_t rounds() const { return rounds_; }  // times that rank 0 has waited for an exchange that it had to wait for
+  size_t unread() const { return unread_; }         // messages that nobody has received
+  int64_t exchanges() const { return exchanges_; }  // of rank 0
 
  private:
   struct Host {
@@ -79,7 +78,6 @@ class ThreadRanks {
       if (sent[r].count != 0) {
         const Message message = {h.rank, r, ranks.sent_[{h.rank, r}]++};
         ranks.messages_[message].assign(from, static_cast<size_t>(sent[r].count * row_bytes));
-        ranks.bytes_ += sent[r].count * row_bytes;
       }
       if (received[r].count == 0) continue;
       pending->push_back({{r, h.rank, ranks.received_[{r, h.rank}]++},
@@ -104,7 +102,7 @@ class ThreadRanks {
       if (fits) std::memcpy(one.to, found->second.data(), one.bytes);
       ranks.messages_.erase(found);
     }
-    if (h.rank == 0) ++ranks.rounds_;
+    if (h.rank == 0) ++ranks.exchanges_;
     delete pending;
     return fits ? 0 : 1;
   }
@@ -115,7 +113,7 @@ class ThreadRanks {
   std::map<Message, std::string> messages_;
   std::map<Edge, int64_t> sent_, received_;
   size_t unread_ = 0;
-  int64_t bytes_ = 0, rounds_ = 0;
+  int64_t exchanges_ = 0;
 };
 
 }  // namespace tessera::test
