@@ -13,8 +13,8 @@ help: ## Lists the targets
 # ---- Build -------------------------------------------------------------------------------------------------------------
 # What is said on the way goes to standard error: the standard output of `make -s demo JSON=1` is JSON alone.
 
-.PHONY: setup-build setup-demo setup-dev setup-wheel setup-docs
-setup-build setup-demo setup-dev setup-wheel setup-docs: setup-%:
+.PHONY: setup-build setup-demo setup-dev setup-wheel setup-docs setup-arm
+setup-build setup-demo setup-dev setup-wheel setup-docs setup-arm: setup-%:
 	@scripts/setup $*
 
 build: setup-build ## Builds the Python package into .venv
@@ -76,6 +76,9 @@ test-python: build setup-demo setup-dev ## Runs the Python tests
 
 test-network: build setup-demo setup-dev ## Runs the distributed examples across network namespaces; needs root
 	@scripts/network_ranks
+
+# No part of `make test`: 10 minutes of two cores.
+test-aarch64: setup-arm ## Cross-builds for 64-bit Arm and runs the C++ tests under qemu
 
 docs: build setup-docs ## Builds the documentation site into build/docs; a warning or a broken link is an error
 	@NO_MKDOCS_2_WARNING=1 python -m mkdocs build --quiet --strict

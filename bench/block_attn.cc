@@ -79,7 +79,7 @@ void run(benchmark::State& state, const char* variant, tessera_dtype dtype, cons
   const Call call(c, dtype);
   const auto args = call.args(c);
   const tessera_context context = one_thread(variant);
-  const bool dots = dtype == TESSERA_BF16 && std::strcmp(variant, "avx512bf16") == 0;
+  const bool dots = dtype == TESSERA_BF16 && std::string(variant).ends_with("bf16");
   measure(state, variant, dots ? TESSERA_CEILING_BF16_DOT : TESSERA_CEILING_F32_FMA, call.flops,
           [&] { return tessera_block_sparse_gqa_prefill(&args, &context); });
 }

@@ -1,9 +1,12 @@
 # Which compiler flags a kernel file gets is said by its name alone: src/ops/<op>/<isa>.cc. The flags of an ISA include
-# those of the ISAs it builds on. Nothing is ever built for the CPU of the build machine.
+# those of the ISAs it builds on. Nothing is ever built for the CPU of the build machine. Other files that one architecture
+# alone has are named *_<architecture>.cc, with an *_other.cc for the rest. src/ops/isas.h agrees with these lists.
 
-set(tessera_all_isas scalar avx2 avx512 avx512bf16)
+set(tessera_all_isas scalar avx2 avx512 avx512bf16 neon neonbf16)
+set(tessera_all_architectures x86_64 aarch64 other)
 
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
+  set(tessera_architecture x86_64)
   set(tessera_isas scalar avx2 avx512 avx512bf16)
   set(avx2_flags -mavx2 -mfma -mf16c)
   if(TESSERA_EMULATE_AVX512)
@@ -13,7 +16,14 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
     set(avx512_flags ${avx2_flags} -mavx512f -mavx512bw -mavx512vl -mavx512dq)
     set(avx512bf16_flags ${avx512_flags} -mavx512bf16)
   endif()
+elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "^(aarch64|arm64|ARM64)$")
+  set(tessera_architecture aarch64)
+  set(tessera_isas scalar neon neonbf16)
+  # Before it allocates registers GCC moves the loads of a step to its beginning, and then has too few for the accumulators.
+  set(neon_flags $<$<CXX_COMPILER_ID:GNU>:-fno-schedule-insns>)
+  set(neonbf16_flags ${neon_flags} -march=armv8.2-a+bf16)
 else()
+  set(tessera_architecture other)
   set(tessera_isas scalar)
 endif()
 
@@ -29,6 +39,11 @@ function(tessera_split_isa_sources all kernels)
     if(files AND isa IN_LIST tessera_isas)
       set_source_files_properties(${files} PROPERTIES COMPILE_OPTIONS "${${isa}_flags}")
       list(APPEND moved ${files})
+    endif()
+  endforeach()
+  foreach(architecture ${tessera_all_architectures})
+    if(NOT architecture STREQUAL tessera_architecture)
+      list(FILTER rest EXCLUDE REGEX "_${architecture}\\.cc$")
     endif()
   endforeach()
   set(${all} ${rest} PARENT_SCOPE)

@@ -157,7 +157,7 @@ typedef enum tessera_backend TESSERA_ANY_INT {
 typedef struct tessera_context {
   tessera_executor executor;
   tessera_backend backend;
-  const char* variant;     // NULL: the best one; else "scalar", "avx2", "avx512", "avx512bf16"
+  const char* variant;     // NULL: the best one; else a name of tessera_variant_name()
   void* workspace;         // NULL: the library's own; else the caller's, at a multiple of 64 bytes
   size_t workspace_bytes;  // of workspace: at least tessera_<op>_workspace_size
 } tessera_context;
@@ -608,7 +608,7 @@ TESSERA_API tessera_status tessera_qsa_sparse_attention_explain(const tessera_qs
 
 typedef enum tessera_ceiling_kind TESSERA_ANY_INT {
   TESSERA_CEILING_F32_FMA = 0,   // GFLOP/s of independent f32 FMAs
-  TESSERA_CEILING_BF16_DOT = 1,  // GFLOP/s of bf16 pair dots (avx512bf16 only)
+  TESSERA_CEILING_BF16_DOT = 1,  // GFLOP/s of bf16 pair dots (avx512bf16 and neonbf16 only)
   TESSERA_CEILING_STREAM = 2     // GB/s of a sequential read of memory larger than the caches
 } tessera_ceiling_kind;
 

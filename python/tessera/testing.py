@@ -13,7 +13,7 @@ def force_variant(name: str) -> Iterator[None]:
     """Calls of this thread inside the `with` block use the kernel variant `name` and no other.
 
     Args:
-        name: "scalar", "avx2", "avx512" or "avx512bf16".
+        name: "scalar", "avx2", "avx512", "avx512bf16", "neon" or "neonbf16".
 
     Calls raise ValueError for a name that does not exist, NotImplementedError for a variant that this CPU does not have
     or that does not take the dtype.

@@ -17,6 +17,8 @@ enum CpuFeature : uint32_t {
   kCpuF16c = 1u << 2,
   kCpuAvx512 = 1u << 3,  // F, BW, VL and DQ together
   kCpuAvx512Bf16 = 1u << 4,
+  kCpuNeon = 1u << 5,
+  kCpuNeonBf16 = 1u << 6,
 };
 
 // A family of kernels: one ISA struct, one file per operator.
@@ -25,10 +27,10 @@ struct Variant {
   uint32_t needs;  // CpuFeature bits
 };
 
-// All variants of the library, best first, scalar last; the same list on every machine.
+// All variants of the library, best first within an architecture, scalar last; the same list on every machine.
 std::span<const Variant> isa_variants();
 const Variant* find_variant(const char* name);  // nullptr: no such variant
-std::string variant_names();                    // "avx512bf16, avx512, avx2, scalar", for messages
+std::string variant_names();                    // "avx512bf16, avx512, ..., scalar", for messages
 
 // Features present and allowed. Read once; 0 on architectures without a vector variant.
 uint32_t cpu_features();
@@ -49,11 +51,11 @@ std::string feature_names(uint32_t features);
 // "" if cpu_features() has all that the variant needs, else a sentence for a NotImplementedError.
 std::string why_unavailable(const Variant& variant);
 
-// Bytes of one instance of each level, as one core sees it; typical sizes where the machine does not tell.
+// Bytes of one instance of each level, as one core sees it.
 struct CacheSizes {
   size_t l1d, l2, l3;
 };
-const CacheSizes& cache_sizes();
+const CacheSizes& cache_sizes();  // typical ones where the machine does not tell
 
 // Tells the core that this is a spin loop.
 inline void cpu_relax() {

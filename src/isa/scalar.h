@@ -107,6 +107,7 @@ struct scalar {
   // Units: what panels hold and the micro-kernel multiplies.
   static unit load_unit(const operand* p) { return load(p); }
   static void store_unit(operand* p, unit a) { store(p, a); }
+  // What dot() takes for its first unit; no vector where the instruction itself spreads an element.
   static unit broadcast_unit(const operand* p) { return set1(*p); }
   static vec dot(vec acc, unit a, unit b) { return fma(a, b, acc); }
   // The first n <= kLanes * kPair elements at p as units, then zeros.

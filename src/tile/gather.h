@@ -120,7 +120,7 @@ struct GatherValues {
         }
 #pragma GCC unroll 8
         for (int m = 0; m < kM; ++m) {
-          const unit r = Isa::broadcast_unit(row[m] + k);
+          const auto r = Isa::broadcast_unit(row[m] + k);
 #pragma GCC unroll 8
           for (int n = 0; n < kN; ++n) acc[m][n] = Isa::dot(acc[m][n], r, u[n]);
         }

@@ -63,7 +63,7 @@ struct Gemm {
       Isa::prefetch(next);
 #pragma GCC unroll 8
       for (int m = 0; m < kM; ++m) {
-        const unit r = Isa::broadcast_unit(row[m] + s);
+        const auto r = Isa::broadcast_unit(row[m] + s);
 #pragma GCC unroll 8
         for (int n = 0; n < kN; ++n) acc[m][n] = Isa::dot(acc[m][n], r, u[n]);
       }

@@ -227,8 +227,11 @@ inline std::vector<std::string> variants() {
   return names;
 }
 
+// Those that multiply pairs of bf16 take nothing else.
+inline bool of_pairs(const std::string& variant) { return variant.ends_with("bf16"); }
+
 inline bool takes(const std::string& variant, tessera_dtype dtype) {
-  return variant != "avx512bf16" || dtype == TESSERA_BF16;
+  return !of_pairs(variant) || dtype == TESSERA_BF16;
 }
 
 // nullptr is the library's own choice.

@@ -11,22 +11,29 @@ namespace tessera {
 namespace {
 
 constexpr uint32_t kAll = kCpuAvx2 | kCpuFma | kCpuF16c | kCpuAvx512 | kCpuAvx512Bf16;
+constexpr uint32_t kAllOfArm = kCpuNeon | kCpuNeonBf16;
 
-uint32_t lowered(const char* max_isa) {
+uint32_t lowered(const char* max_isa, uint32_t from = kAll) {
   uint32_t features = 0;
-  EXPECT_TRUE(lower_features(kAll, max_isa, &features).ok());
+  EXPECT_TRUE(lower_features(from, max_isa, &features).ok());
   return features;
 }
 
 TEST(Features, VariantsFromBestToScalar) {
   const auto variants = isa_variants();
-  for (size_t i = 1; i < variants.size(); ++i) {
-    EXPECT_EQ(variants[i - 1].needs & variants[i].needs, variants[i].needs) << "each needs all that the next one needs";
-    EXPECT_NE(variants[i - 1].needs, variants[i].needs);
+  for (const uint32_t architecture : {kAll, kAllOfArm}) {
+    uint32_t before = architecture;  // each needs all that the next one of its architecture needs, and more
+    for (const Variant& v : variants) {
+      if ((v.needs & ~architecture) != 0) continue;
+      EXPECT_EQ(before & v.needs, v.needs) << v.name;
+      EXPECT_TRUE(before != v.needs || v.needs == architecture) << v.name;
+      before = v.needs;
+    }
+    EXPECT_EQ(before, 0u);
   }
   EXPECT_STREQ(variants.back().name, "scalar");
   EXPECT_EQ(variants.back().needs, 0u);
-  EXPECT_EQ(variant_names(), "avx512bf16, avx512, avx2, scalar");
+  EXPECT_EQ(variant_names(), "avx512bf16, avx512, avx2, neonbf16, neon, scalar");
   EXPECT_EQ(find_variant("avx"), nullptr);
 }
 
@@ -37,6 +44,9 @@ TEST(Features, MaxIsaLowers) {
   EXPECT_EQ(lowered("avx512"), kAll & ~kCpuAvx512Bf16);
   EXPECT_EQ(lowered("avx2"), kCpuAvx2 | kCpuFma | kCpuF16c);
   EXPECT_EQ(lowered("scalar"), 0u);
+  EXPECT_EQ(lowered("neonbf16", kAllOfArm), kAllOfArm);
+  EXPECT_EQ(lowered("neon", kAllOfArm), kCpuNeon);
+  EXPECT_EQ(lowered("avx2", kAllOfArm), 0u);
 }
 
 TEST(Features, MaxIsaAddsNothing) {
@@ -49,7 +59,7 @@ TEST(Features, UnknownMaxIsaIsAnError) {
   uint32_t features = kAll;
   const Status s = lower_features(kAll, "AVX2", &features);
   EXPECT_EQ(s.code, TESSERA_INVALID_ARGUMENT);
-  EXPECT_EQ(s.text, "TESSERA_MAX_ISA is \"AVX2\"; expected avx512bf16, avx512, avx2, scalar");
+  EXPECT_EQ(s.text, "TESSERA_MAX_ISA is \"AVX2\"; expected avx512bf16, avx512, avx2, neonbf16, neon, scalar");
   EXPECT_EQ(features, 0u);
 }
 
@@ -61,6 +71,9 @@ TEST(Features, AgreeWithTheCompilersView) {
   EXPECT_EQ((features & kCpuFma) != 0, __builtin_cpu_supports("fma") != 0);
   EXPECT_EQ((features & kCpuAvx512) != 0, __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                                               __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq"));
+#elif defined(__aarch64__)
+  EXPECT_EQ(features & kCpuNeon, kCpuNeon);
+  EXPECT_EQ(features & ~kAllOfArm, 0u);
 #elif !defined(__x86_64__)
   EXPECT_EQ(features, 0u);
 #endif

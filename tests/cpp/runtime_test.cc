@@ -358,12 +358,12 @@ TEST(Context, DefaultsAndRefusals) {
   EXPECT_EQ(checked.workspace, nullptr);
 
   tessera_context c = {};
-  for (const char* name : {"scalar", "avx2", "avx512", "avx512bf16"}) {
+  for (const char* name : {"scalar", "avx2", "avx512", "avx512bf16", "neon", "neonbf16"}) {
     c.variant = name;
     EXPECT_TRUE(check_context(&c, &checked).ok());
   }
   c.variant = "sse9";
-  expect_refused(c, "context.variant is \"sse9\"; expected avx512bf16, avx512, avx2, scalar");
+  expect_refused(c, "context.variant is \"sse9\"; expected avx512bf16, avx512, avx2, neonbf16, neon, scalar");
 
   c = {};
   c.executor = threads_executor(0);

@@ -19,7 +19,7 @@ inline const char* selector_name(Selector s) { return s == Selector::kMass ? "ma
 
 // moba has no use for pairs of bf16: it multiplies sums of keys.
 inline bool takes(Selector s, const std::string& variant, tessera_dtype dtype) {
-  return takes(variant, dtype) && !(s == Selector::kMoba && variant == "avx512bf16");
+  return takes(variant, dtype) && !(s == Selector::kMoba && of_pairs(variant));
 }
 
 // The arguments of mass_select hold those of moba_select.

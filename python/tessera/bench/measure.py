@@ -137,7 +137,7 @@ def ceilings(case: Case, variant: str, threads: int) -> list[Ceiling]:
         rate = functools.partial(_core.measure_ceiling, kind, variant, threads, CEILING_SECONDS)
         return Ceiling(kind, amount or 0.0, rate)
 
-    compute = loop("bf16_dot" if variant == "avx512bf16" and case.dtype == "bf16" else "f32_fma", case.gflop)
+    compute = loop("bf16_dot" if variant.endswith("bf16") and case.dtype == "bf16" else "f32_fma", case.gflop)
     if case.bound == "gather":
         rate = functools.partial(_core.measure_gather, *case.pieces(), variant, threads, GATHER_SECONDS)
         memory = [Ceiling("gather", case.gbytes or 0.0, rate)]

@@ -1,22 +1,14 @@
 #include "ops/block_pool/variants.h"
 
+#include "ops/isas.h"
+
 namespace tessera::block_pool {
 
-extern const Kernel scalar_bf16, scalar_f16, scalar_f32;
-#if defined(__x86_64__)
-extern const Kernel avx2_bf16, avx2_f16, avx2_f32;
-extern const Kernel avx512_bf16, avx512_f16, avx512_f32;
-#endif
+TESSERA_ISAS(TESSERA_NO_PAIRS, TESSERA_KERNELS)
 
 // Sums of bf16 keys do not fit into bf16, so the variant that multiplies bf16 pairs has nothing to offer here.
 std::span<const Variant> variants() {
-  static constexpr Variant kAll[] = {
-#if defined(__x86_64__)
-    {"avx512", &avx512_bf16, &avx512_f16, &avx512_f32},
-    {"avx2", &avx2_bf16, &avx2_f16, &avx2_f32},
-#endif
-    {"scalar", &scalar_bf16, &scalar_f16, &scalar_f32},
-  };
+  static constexpr Variant kAll[] = {TESSERA_ISAS(TESSERA_NO_PAIRS, TESSERA_VARIANT)};
   return kAll;
 }
 

@@ -16,28 +16,23 @@
 
 #include "cpu/features.h"
 #include "ops/choose.h"
+#include "ops/isas.h"
 #include "ops/layout.h"
 #include "runtime/executor.h"
 #include "runtime/trace.h"
 
 namespace tessera::ceiling {
 
-extern const Kernel scalar_loops;
-#if defined(__x86_64__)
-extern const Kernel avx2_loops, avx512_loops, avx512bf16_loops;
-#endif
+#define TESSERA_PAIR_LOOPS(isa, wide) extern const Kernel isa##_loops;
+#define TESSERA_LOOPS(isa) extern const Kernel isa##_loops;
+TESSERA_ISAS(TESSERA_PAIR_LOOPS, TESSERA_LOOPS)
 
 namespace {
 
 // As for operators; bf16 stands for pair dots, f32 for FMAs and reads.
-constexpr KernelVariant<Kernel> kVariants[] = {
-#if defined(__x86_64__)
-    {"avx512bf16", &avx512bf16_loops, nullptr, &avx512_loops},
-    {"avx512", nullptr, nullptr, &avx512_loops},
-    {"avx2", nullptr, nullptr, &avx2_loops},
-#endif
-    {"scalar", nullptr, nullptr, &scalar_loops},
-};
+#define TESSERA_PAIR_ENTRY(isa, wide) {#isa, &isa##_loops, nullptr, &wide##_loops},
+#define TESSERA_ENTRY(isa) {#isa, nullptr, nullptr, &isa##_loops},
+constexpr KernelVariant<Kernel> kVariants[] = {TESSERA_ISAS(TESSERA_PAIR_ENTRY, TESSERA_ENTRY)};
 
 // Starts `work(task)` on every thread and gives amounts per nanosecond. Each task goes on until the time is over, so a
 // thread that comes late, or not at all, lowers the figure as it would lower an operator's.

@@ -1,20 +1,17 @@
 #include "ops/topk_blocks/variants.h"
 
+#include "ops/isas.h"
+
 namespace tessera::topk_blocks {
 
-extern const Kernel scalar_f32;
-#if defined(__x86_64__)
-extern const Kernel avx2_f32, avx512_f32;
-#endif
+#define TESSERA_SCORE_KERNEL(isa) extern const Kernel isa##_f32;
+#define TESSERA_SCORE_VARIANT(isa) {#isa, nullptr, nullptr, &isa##_f32},
 
+TESSERA_ISAS(TESSERA_NO_PAIRS, TESSERA_SCORE_KERNEL)
+
+// Scores are f32.
 std::span<const Variant> variants() {
-  static constexpr Variant kAll[] = {
-#if defined(__x86_64__)
-    {"avx512", nullptr, nullptr, &avx512_f32},
-    {"avx2", nullptr, nullptr, &avx2_f32},
-#endif
-    {"scalar", nullptr, nullptr, &scalar_f32},
-  };
+  static constexpr Variant kAll[] = {TESSERA_ISAS(TESSERA_NO_PAIRS, TESSERA_SCORE_VARIANT)};
   return kAll;
 }
 
