@@ -4,6 +4,7 @@
 #include <cstring>
 #include <new>
 
+#include "cpu/float_environment.h"
 #include "runtime/environment.h"
 #include "runtime/trace.h"
 
@@ -25,6 +26,7 @@ tessera_status fail(const char* name, tessera_status code, const char* text) {
 }
 
 tessera_status guarded(Status (*call)(const void*), const void* arg, const char* name) noexcept {
+  const FloatEnvironment standard;
   try {
     const Status s = call(arg);
     return s.ok() ? TESSERA_OK : fail(name, s.code, s.text.c_str());

@@ -1,5 +1,6 @@
 #include "runtime/loop.h"
 
+#include "cpu/float_environment.h"
 #include "runtime/trace.h"
 
 namespace tessera {
@@ -12,6 +13,7 @@ thread_local bool inside = false;
 bool inside_loop() { return inside; }
 
 void Loop::work(int worker) noexcept {
+  const FloatEnvironment standard;
   const bool was_inside = inside;
   inside = true;
   try {
