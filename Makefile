@@ -6,9 +6,9 @@ export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell nproc)
 
 test_presets := dev $(if $(filter x86_64,$(shell uname -m)),emulated)
 
-.PHONY: help build wheel demo train-indexer test test-cpp test-python test-network bench docs lint format clean
+.PHONY: help build wheel demo train-indexer test test-cpp test-python test-network bench docs lint format clean test-built test-aarch64 lint-aarch64
 help: ## Lists the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # ---- Build -------------------------------------------------------------------------------------------------------------
 # What is said on the way goes to standard error: the standard output of `make -s demo JSON=1` is JSON alone.
@@ -62,7 +62,7 @@ bench: build setup-demo ## Times a case against its ceiling and its peers; CASE=
 
 # ---- Check -------------------------------------------------------------------------------------------------------------
 
-test: test-cpp test-python docs ## Runs the C++ and the Python tests, and builds the documentation
+test: test-cpp test-python test-built docs ## Runs the C++ and the Python tests, and builds the documentation
 
 test-cpp: setup-dev $(test_presets:%=test-%) ## Runs the C++ tests
 
@@ -80,6 +80,16 @@ test-network: build setup-demo setup-dev ## Runs the distributed examples across
 # No part of `make test`: 10 minutes of two cores.
 test-aarch64: setup-arm ## Cross-builds for 64-bit Arm and runs the C++ tests under qemu
 
+test-built: build ## Compares the spills of the optimised kernels with what is committed
+	@scripts/check_spills build/python
+
+# No part of `make test`: a quarter of an hour of two cores.
+test-aarch64: lint-aarch64 setup-dev ## Cross-builds for 64-bit Arm and runs the C++ tests under qemu
+	@$(MAKE) --no-print-directory build/aarch64/build.ninja
+	@cmake --build --preset aarch64
+	@scripts/check_spills build/aarch64
+	@ctest --preset aarch64 --parallel $(CMAKE_BUILD_PARALLEL_LEVEL)
+
 docs: build setup-docs ## Builds the documentation site into build/docs; a warning or a broken link is an error
 	@NO_MKDOCS_2_WARNING=1 python -m mkdocs build --quiet --strict
 
@@ -93,6 +103,11 @@ lint: setup-build setup-dev ## Checks the format, the usual mistakes and the obj
 	cmake --build --preset gate
 	scripts/check_isa_objects build/gate
 	scripts/tidy build/gate
+
+lint-aarch64: setup-build setup-arm ## Compiles the kernels for 64-bit Arm and checks the objects
+	@$(MAKE) --no-print-directory build/gate-aarch64/build.ninja
+	cmake --build --preset gate-aarch64
+	scripts/check_isa_objects build/gate-aarch64
 
 format: setup-dev ## Formats the sources in place
 	clang-format -i $(cpp_files)
