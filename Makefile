@@ -6,7 +6,7 @@ export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell nproc)
 
 test_presets := dev $(if $(filter x86_64,$(shell uname -m)),emulated)
 
-.PHONY: help build wheel demo train-indexer test test-cpp test-python test-network bench docs lint format clean test-built test-aarch64 lint-aarch64
+.PHONY: help build wheel demo train-indexer test test-cpp test-python test-network bench docs lint format clean test-built test-aarch64 lint-aarch64 api
 help: ## Lists the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
@@ -81,7 +81,10 @@ test-network: build setup-demo setup-dev ## Runs the distributed examples across
 test-aarch64: setup-arm ## Cross-builds for 64-bit Arm and runs the C++ tests under qemu
 
 test-built: build ## Compares the spills of the optimised kernels with what is committed
+
+test-built: build ## Compares the spills of the optimised kernels and the interfaces with what is committed
 	@scripts/check_spills build/python
+	@scripts/api
 
 # No part of `make test`: a quarter of an hour of two cores.
 test-aarch64: lint-aarch64 setup-dev ## Cross-builds for 64-bit Arm and runs the C++ tests under qemu
@@ -89,6 +92,9 @@ test-aarch64: lint-aarch64 setup-dev ## Cross-builds for 64-bit Arm and runs the
 	@cmake --build --preset aarch64
 	@scripts/check_spills build/aarch64
 	@ctest --preset aarch64 --parallel $(CMAKE_BUILD_PARALLEL_LEVEL)
+
+api: ## Writes the lists of the interfaces, docs/api, anew
+	@scripts/api --update
 
 docs: build setup-docs ## Builds the documentation site into build/docs; a warning or a broken link is an error
 	@NO_MKDOCS_2_WARNING=1 python -m mkdocs build --quiet --strict
