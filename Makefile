@@ -6,7 +6,8 @@ export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell nproc)
 
 test_presets := dev $(if $(filter x86_64,$(shell uname -m)),emulated)
 
-.PHONY: help build wheel demo train-indexer test test-cpp test-python test-network bench docs lint format clean test-built test-aarch64 lint-aarch64 api
+.PHONY: help build wheel demo train-indexer bench test test-cpp test-python test-built test-network test-aarch64 api docs lint \
+        lint-aarch64 format clean
 help: ## Lists the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
@@ -76,11 +77,6 @@ test-python: build setup-demo setup-dev ## Runs the Python tests
 
 test-network: build setup-demo setup-dev ## Runs the distributed examples across network namespaces; needs root
 	@scripts/network_ranks
-
-# No part of `make test`: 10 minutes of two cores.
-test-aarch64: setup-arm ## Cross-builds for 64-bit Arm and runs the C++ tests under qemu
-
-test-built: build ## Compares the spills of the optimised kernels with what is committed
 
 test-built: build ## Compares the spills of the optimised kernels and the interfaces with what is committed
 	@scripts/check_spills build/python

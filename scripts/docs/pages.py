@@ -1,7 +1,7 @@
 """MkDocs hook: the pages of the site that do not lie in docs/, and links as a reader of the repository writes them.
 
-README, CONTRIBUTING and CHANGELOG are pages. A file of the repository that some page links to becomes a page too, so that
-the site is whole without a place where the sources are hosted. A link to a file that does not exist is an error.
+README, CONTRIBUTING, SECURITY and CHANGELOG are pages. A file of the repository that some page links to becomes a page too, so
+that the site is whole without a place where the sources are hosted. A link to a file that does not exist is an error.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, InclusionLevel
 
 ROOT = Path(__file__).parents[2]
-TOP = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")
+TOP = ("README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")
 LANGUAGES = {".cc": "cpp", ".h": "cpp", ".hpp": "cpp", ".c": "c", ".py": "python", ".toml": "toml", ".json": "json"}
 
 # A fenced block, code within a line, or the target of a link; only the last is a group.
