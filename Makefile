@@ -6,7 +6,7 @@ export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell nproc)
 
 test_presets := dev $(if $(filter x86_64,$(shell uname -m)),emulated)
 
-.PHONY: help build wheel demo train-indexer bench test test-cpp test-python test-built test-network test-aarch64 api docs lint \
+.PHONY: help build wheel demo train-indexer bench test test-cpp test-python test-built test-network test-aarch64 test-matrix api docs lint \
         lint-aarch64 format clean
 help: ## Lists the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -14,8 +14,8 @@ help: ## Lists the targets
 # ---- Build -------------------------------------------------------------------------------------------------------------
 # What is said on the way goes to standard error: the standard output of `make -s demo JSON=1` is JSON alone.
 
-.PHONY: setup-build setup-demo setup-dev setup-wheel setup-docs setup-arm
-setup-build setup-demo setup-dev setup-wheel setup-docs setup-arm: setup-%:
+.PHONY: setup-build setup-demo setup-dev setup-wheel setup-docs setup-arm setup-clang
+setup-build setup-demo setup-dev setup-wheel setup-docs setup-arm setup-clang: setup-%:
 	@scripts/setup $*
 
 build: setup-build ## Builds the Python package into .venv
@@ -82,12 +82,15 @@ test-built: build ## Compares the spills of the optimised kernels and the interf
 	@scripts/check_spills build/python
 	@scripts/api
 
-# No part of `make test`: a quarter of an hour of two cores.
+# No parts of `make test`: a quarter of an hour of two cores, and hours.
 test-aarch64: lint-aarch64 setup-dev ## Cross-builds for 64-bit Arm and runs the C++ tests under qemu
 	@$(MAKE) --no-print-directory build/aarch64/build.ninja
 	@cmake --build --preset aarch64
 	@scripts/check_spills build/aarch64
 	@ctest --preset aarch64 --parallel $(CMAKE_BUILD_PARALLEL_LEVEL)
+
+test-matrix: setup-build setup-dev setup-clang setup-arm ## Runs the C++ tests in every build with every variant; BUILDS="dev clang"
+	@scripts/test_matrix $(BUILDS)
 
 api: ## Writes the lists of the interfaces, docs/api, anew
 	@scripts/api --update
