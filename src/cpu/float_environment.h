@@ -3,7 +3,7 @@
 // started them. Afterwards the thread has its own again, flags included. CMake compiles one of
 // float_environment_<architecture>.cc.
 //
-// Cost: 10 ns, once for each call and for each thread of a parallel loop.
+// Cost: 12 ns, once for each call and for each thread of a parallel loop.
 #ifndef TESSERA_CPU_FLOAT_ENVIRONMENT_H_
 #define TESSERA_CPU_FLOAT_ENVIRONMENT_H_
 
