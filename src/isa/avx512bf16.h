@@ -20,7 +20,7 @@ struct avx512bf16 : Avx512<avx512bf16> {
   static unit broadcast_unit(const operand* p) {
     int32_t pair;
     __builtin_memcpy(&pair, p, sizeof pair);
-    return _mm512_set1_epi32(pair);
+    return _mm512_broadcastd_epi32(_mm_cvtsi32_si128(pair));  // Clang 16 crashes on _mm512_set1_epi32 for a dot
   }
 #if defined(TESSERA_EMULATE_AVX512)
   static vec dot(vec acc, unit a, unit b) {
