@@ -58,7 +58,7 @@ if(TARGET tessera_mpi)
     endforeach()
   endforeach()
 else()
-  message(STATUS "no tests of tessera::mpi: MPI was not found")
+  message(WARNING "no tests of tessera::mpi: MPI was not found")
 endif()
 
 # Projects of someone else's, which know none of our flags.

@@ -42,7 +42,7 @@ class BlockCall : public Call {
 
  protected:
   // Of query block `list` of a request.
-  int64_t work(const Request& r, int64_t list) const {
+  int64_t list_work(const Request& r, int64_t list) const {
     const int64_t begin = list * p_.block_q;
     const int64_t rows = std::min(p_.block_q, r.seq.rows - begin);
     const int64_t sees = visible_keys(r.seq, p_.causal, begin + rows / 2);  // halfway down the diagonal
@@ -76,7 +76,7 @@ class PrefillCall final : public BlockCall<tessera_block_sparse_gqa_prefill_args
     return {};
   }
   int64_t work(int64_t unit) const override {
-    return BlockCall::work(requests_[static_cast<size_t>(unit / lists_)], unit % lists_);
+    return list_work(requests_[static_cast<size_t>(unit / lists_)], unit % lists_);
   }
   int64_t first_row(int64_t unit) const override {
     return unit == units ? args_.q.shape[0] * rows_ : unit / lists_ * rows_ + unit % lists_ * p_.block_q;
@@ -131,7 +131,7 @@ class MsaCall final : public BlockCall<tessera_msa_sparse_attention_args> {
     const int32_t b = owner_[static_cast<size_t>(unit)];
     if (b < 0) return 0;
     const Request& r = requests_[static_cast<size_t>(b)];
-    return BlockCall::work(r, unit - r.seq.row);
+    return list_work(r, unit - r.seq.row);
   }
   int64_t first_row(int64_t unit) const override { return unit; }
 

@@ -105,7 +105,7 @@ class Shards {
   // A failure of any rank before the piece was sent. One of the merge itself is kept for the next word.
   Status merge(int64_t piece) {
     Buffer& b = buffer(piece);
-    const Status status = b.word->wait();
+    Status status = b.word->wait();
     b.records.wait();
     if (!status.ok()) return status;
     const tessera_rows all = rows(piece);
