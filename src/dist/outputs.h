@@ -46,7 +46,7 @@ class Rows {
  private:
   void copy(int axis, char* to, const char** from) const {
     const int64_t bytes = dtype_size(to_.dtype);
-    if (axis == to_.ndim) {
+    if (axis == to_.ndim || axis == TESSERA_MAX_DIMS) {  // the latter never before the former, as compilers do not know
       std::memcpy(to, *from, static_cast<size_t>(bytes));
       *from += bytes;
       return;
