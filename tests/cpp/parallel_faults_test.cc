@@ -119,7 +119,8 @@ TEST(ParallelFaults, KeysThatAreNotInPagesAreRefused) {
 
 // Found when the work is under way: after the first exchange, before the second.
 TEST(ParallelFaults, AFailureInTheMiddleReachesAll) {
-  if (tessera_num_variants() == 1) GTEST_SKIP() << "this architecture has one variant";
+  // The best variant multiplies bf16 and nothing else, which is known when a kernel is chosen.
+  if (takes(tessera_variant_name(0), TESSERA_F32)) GTEST_SKIP() << "every variant takes f32";
   const Job job;
   for (tessera_parallel parallel : kBoth) {
     ThreadRanks ranks(3);
