@@ -286,10 +286,25 @@ def test_bad_files(tmp_path):
     save_file({"a": torch.zeros(2)}, tmp_path / "lacking.safetensors", metadata=metadata)
     with pytest.raises(ValueError, match="its metadata lacks a valid"):
         hf.enable(indexer=tmp_path / "lacking.safetensors")
+    for changes, message in (
+        ({"dim": 7}, "expected numbers of at least 1, and an even dim"),
+        ({"rope_theta": 0.0}, "rope_theta 0.0"),
+        ({"layers": 3}, "has 4 tensors for 3 layers"),
+    ):
+        odd = Indexer(shape_of("msa"))
+        odd.shape = shape_of("msa", **changes)
+        odd.save(tmp_path / "odd.safetensors", {})
+        with pytest.raises(ValueError, match=message):
+            hf.enable(indexer=tmp_path / "odd.safetensors")
+    odd = Indexer(shape_of("msa"))
+    odd.shape = shape_of("msa", hidden_size=10**9)  # refused before it is allocated
+    odd.save(tmp_path / "odd.safetensors", {})
+    with pytest.raises(ValueError, match="size mismatch"):
+        hf.enable(indexer=tmp_path / "odd.safetensors")
     good = Indexer(shape_of("msa"))
     del good.branches[1].q_proj.weight
     good.save(tmp_path / "short.safetensors", {})
-    with pytest.raises(ValueError, match=r"short\.safetensors: .*1\.q_proj\.weight"):
+    with pytest.raises(ValueError, match=r"short\.safetensors has 3 tensors for 2 layers"):
         hf.enable(indexer=tmp_path / "short.safetensors")
 
 

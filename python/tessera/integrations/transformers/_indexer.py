@@ -108,9 +108,13 @@ class Indexer:
 
         try:
             with safe_open(path, framework="pt") as file:
-                indexer = Indexer(_shape(file.metadata() or {}, path))
+                shape = _shape(file.metadata() or {}, path)
+                if len(file.keys()) != shape.layers * (3 if shape.form == "qsa" else 2):
+                    raise ValueError(f"enable: indexer {path} has {len(file.keys())} tensors for {shape.layers} layers")
+                with torch.device("meta"):  # nothing is allocated for sizes that only the metadata claims
+                    indexer = Indexer(shape)
                 tensors = {name.removeprefix("layers."): file.get_tensor(name).float() for name in file.keys()}  # noqa: SIM118
-            indexer.branches.load_state_dict(tensors)
+            indexer.branches.load_state_dict(tensors, assign=True)
         except (SafetensorError, RuntimeError) as error:
             raise ValueError(f"enable: indexer {path}: {' '.join(str(error).split())}") from error
         indexer.branches.requires_grad_(False)
@@ -127,4 +131,10 @@ def _shape(metadata: dict[str, str], path: Any) -> Shape:
         raise ValueError(f"enable: indexer {path}: its metadata lacks a valid {error}") from error
     if shape.form not in _FORMS:
         raise ValueError(f"enable: indexer {path} has the form {shape.form!r}; expected {', '.join(_FORMS)}")
+    if min(shape.hidden_size, shape.layers, shape.heads, shape.dim, shape.block_size) < 1 or shape.dim % 2 != 0:
+        raise ValueError(f"enable: indexer {path} has sizes {shape}; expected numbers of at least 1, and an even dim")
+    if not (0 < shape.rope_theta < float("inf") and 0 <= shape.eps < float("inf")):
+        raise ValueError(
+            f"enable: indexer {path} has rope_theta {shape.rope_theta} and eps {shape.eps}; expected numbers above 0"
+        )
     return shape

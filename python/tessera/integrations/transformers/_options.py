@@ -29,6 +29,10 @@ _AT_LEAST = {
 }
 
 
+def _default(name: str) -> Any:
+    return inspect.signature(enable).parameters[name].default
+
+
 def _is_count(value: Any, least: int) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= least
 
@@ -83,7 +87,7 @@ class Options:
     def _check_indexer(self, shape: Shape) -> None:
         names = [*_WITHOUT_INDEXER, *(("init_blocks", "local_blocks") if shape.form == "qsa" else ())]
         for name in names:
-            if getattr(self, name) != (default := inspect.signature(enable).parameters[name].default):
+            if getattr(self, name) != (default := _default(name)):
                 raise ValueError(
                     f"enable: {name} is {getattr(self, name)}; expected {default}: it does not apply to selection by an "
                     f"indexer in {shape.form.upper()} form"
@@ -161,7 +165,7 @@ def enable(
 
         if not isinstance(indexer, Indexer):
             indexer = Indexer.load(indexer)
-        if selector == inspect.signature(enable).parameters["selector"].default:
+        if selector == _default("selector"):
             selector = "indexer"
     _switch(
         Options(
@@ -201,9 +205,7 @@ def options(**changes: Any) -> Iterator[Options]:
         if "budget" in changes:
             kept["dense_threshold"] = None
         if changes.get("indexer") is not None:
-            kept |= {
-                name: inspect.signature(enable).parameters[name].default for name in ("selector", *_WITHOUT_INDEXER)
-            }
+            kept |= {name: _default(name) for name in ("selector", *_WITHOUT_INDEXER)}
         elif changes.get("selector", "indexer") != "indexer":
             kept["indexer"] = None
         enable(**{**kept, **changes})
